@@ -1,0 +1,59 @@
+# Python: the first of these that is 3.11 or newer. Override with `make PYTHON=...`.
+PYTHON ?= $(shell for p in python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+ARGS ?=
+
+EXTRAS_train := minatar
+EXTRAS_test := minatar,dev
+EXTRAS_bench := minatar,dev,bench
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help train test lint format learning gates bench wheel clean
+
+help: ## print this help
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+train: .venv/.installed-train ## train a policy; ARGS="..." goes to `rld2 train`
+	@$(BIN)/rld2 train $(ARGS)
+
+test: lint ## every gate: style, types, import order, tests, coverage report
+	$(BIN)/pytest -n 2 --cov --cov-report=term $(ARGS)
+
+lint: .venv/.installed-test ## the static gates only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: .venv/.installed-test ## sort imports, apply safe fixes, format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+learning: .venv/.installed-test ## tests that train until a known return
+	$(BIN)/pytest -m learning -n 2 $(ARGS)
+
+gates: .venv/.installed-test ## planted failures: does every gate bite?
+	$(BIN)/pytest -m slow $(ARGS)
+
+bench: .venv/.installed-bench ## measure speed, PyTorch included; ARGS="..." goes to `rld2 bench`
+	@$(BIN)/rld2 bench $(ARGS)
+
+wheel: .venv/.installed-test ## build dist/*.whl and test it in an environment of its own
+	$(BIN)/python -m build --wheel
+	$(BIN)/pytest -m wheel $(ARGS)
+
+clean: ## remove the environment, builds and caches; runs/ stays
+	rm -rf .venv build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	find rld2 tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: apt install python3.11 python3.11-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; v=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		echo "Python's venv module is missing or incomplete: apt install python$$v-venv" >&2; exit 1; }
+
+.venv/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing rld2[$(EXTRAS_$*)] into .venv; the first time this takes minutes."
+	@$(BIN)/pip install -qq --disable-pip-version-check -e ".[$(EXTRAS_$*)]" -c constraints.txt
+	@touch $@

@@ -1,0 +1,43 @@
+"""What every agent's optimiser does: Adam, clipping, a learning rate that may decay over the run."""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    learning_rate: float = 1e-3
+    final_share: float = 1.0  # of the learning rate, reached linearly at the end of the run
+    max_gradient_norm: float = 10.0
+    adam_epsilon: float = 1e-5
+
+    def build(self) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.clip_by_global_norm(self.max_gradient_norm), optax.adam(self.learning_rate, eps=self.adam_epsilon)
+        )
+
+    def share_at(self, frames: Int[Array, ""], total: int) -> Float[Array, ""]:
+        """The share of the learning rate in force after `frames` of `total`."""
+        done = jnp.clip(frames / total, 0.0, 1.0)
+        return 1.0 + (self.final_share - 1.0) * done
+
+
+def apply_gradient(
+    optimiser: optax.GradientTransformation,
+    state: PyTree,
+    module: PyTree,
+    gradient: PyTree,
+    share: Float[Array, ""],
+) -> tuple[PyTree, PyTree]:
+    """The module after one step at `share` of the learning rate, and the optimiser's new state."""
+    updates, state = optimiser.update(gradient, state, eqx.filter(module, eqx.is_array))
+    return eqx.apply_updates(module, jax.tree.map(lambda u: share * u, updates)), state
+
+
+def soft_update(target: PyTree, online: PyTree, rate: float) -> PyTree:
+    return jax.tree.map(lambda t, o: t + rate * (o - t) if eqx.is_array(t) else t, target, online)

@@ -1,0 +1,90 @@
+"""The diffusion policy both agents share: torso and denoiser, how it predicts, how it samples."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from rld2.diffusion.elbo import Predict
+from rld2.diffusion.sample import Chain, Sampler, legal_logits, sample
+from rld2.diffusion.schedule import Schedule
+from rld2.networks.heads import Backbone, Denoiser
+from rld2.networks.torso import Torso
+from rld2.types import ActionSpec, ActSpec, EnvSpec
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The diffusion model and its network."""
+
+    steps: int | None = None  # reverse steps N; None: as many as the action has components
+    schedule: Literal["linear", "cosine", "polynomial"] = "linear"
+    schedule_power: float = 2.0
+    sampler: Sampler = Sampler()
+    denoiser: Backbone = field(default_factory=Backbone)
+    embedding: int = 128  # width of the state embedding
+    step_conditioning: bool = False  # whether the network is told n
+
+    def __post_init__(self) -> None:
+        self.schedule_for(1)
+
+    def schedule_for(self, length: int) -> Schedule:
+        steps = length if self.steps is None else self.steps
+        return Schedule(steps, self.schedule, self.schedule_power)
+
+
+class Policy(eqx.Module):
+    """pi_theta(a | s). One embedding per state; `predict` closes over it for the samplers and losses."""
+
+    torso: Torso
+    denoiser: Denoiser
+    action: ActionSpec = eqx.field(static=True)
+    schedule: Schedule = eqx.field(static=True)
+    sampler: Sampler = eqx.field(static=True)
+
+    def __init__(self, key: Key[Array, ""], spec: EnvSpec, config: PolicyConfig):
+        key_torso, key_denoiser = jax.random.split(key)
+        self.action = spec.action
+        self.schedule = config.schedule_for(spec.action.length)
+        self.sampler = config.sampler
+        self.torso = Torso(key_torso, spec.observation, config.embedding)
+        steps = self.schedule.steps if config.step_conditioning else None
+        self.denoiser = Denoiser(key_denoiser, spec.action, self.torso.num_out, config.denoiser, steps)
+
+    def predict(self, embedding: Float[Array, "b *k d"], legal: Bool[Array, "b k v"] | None) -> Predict:
+        condition = self.denoiser.condition(embedding)
+        allowed = None if legal is None else legal[:, None]
+        trained = self.schedule.steps
+
+        def predict(tokens: Int[Array, "b s k"], step: Int[Array, "b s"]) -> Float[Array, "b s k v"]:
+            return legal_logits(self.denoiser(tokens, condition, jnp.minimum(step, trained)), self.action, allowed)
+
+        return predict
+
+    def sample(
+        self,
+        key: Key[Array, ""],
+        embedding: Float[Array, "b *k d"],
+        legal: Bool[Array, "b k v"] | None,
+        num_samples: int = 1,
+        how: ActSpec | None = None,
+    ) -> Chain:
+        """Chains with leading axes (n, b, m). `how` replaces the sampler or the number of steps for an evaluation."""
+        sampler = self.sampler if how is None or how.sampler is None else how.sampler
+        schedule = self.schedule
+        predict = self.predict(embedding, legal)
+        if how is not None and how.steps is not None and how.steps != schedule.steps:
+            trained, schedule = schedule.steps, Schedule(how.steps, schedule.kind, schedule.power)
+            scaled = predict
+
+            def predict(tokens: Int[Array, "b s k"], step: Int[Array, "b s"]) -> Float[Array, "b s k v"]:
+                # the network knows times of its own chain: the nearest one stands in
+                return scaled(tokens, jnp.maximum(1, jnp.round(step * (trained / schedule.steps)).astype(jnp.int32)))
+
+        num_states = jax.tree.leaves(embedding)[0].shape[0]
+        return sample(key, predict, self.action, schedule, sampler, num_states, num_samples)
+
+

@@ -1,0 +1,218 @@
+"""RL-D2 with reverse KL: on-policy; PPO-style clipping on the single-step ratios of the stored reverse chains."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from rld2.agents.optimise import OptimiserConfig, apply_gradient
+from rld2.agents.policy import Policy, PolicyConfig
+from rld2.losses.kl import StepTerms, rkl_loss, step_terms
+from rld2.losses.returns import gae, step_discount
+from rld2.losses.temperature import TemperatureConfig, effective_sample_size, kl_to_uniform, solve
+from rld2.networks.heads import Value
+from rld2.types import Acted, ActSpec, Agent, Batch, EnvSpec, Metrics, Rollout, Updated
+
+Legal = Bool[Array, "b k v"] | None
+
+
+@dataclass(frozen=True)
+class RKLConfig:
+    """Reverse KL: rollouts, generalised advantages, epochs of minibatches over stored chains."""
+
+    policy: PolicyConfig = PolicyConfig()
+    optimiser: OptimiserConfig = OptimiserConfig(5e-4, max_gradient_norm=0.5)
+    rollout: int = 32  # (macro-)steps of every environment per update
+    epochs: int = 4
+    minibatches: int = 8
+    clip: float = 0.2  # of the single-step ratio
+    entropy: float = 0.01  # bonus for the entropy of mu at the positions unmasked in a step
+    final_entropy: float | None = None  # reached linearly at the end of the run; None: constant
+    value_weight: float = 0.5
+    gae_decay: float = 0.95
+    advantage_floor: float = 1e-2  # advantages are divided by their spread, but by no less than this
+    kl_penalty: Literal["none", "fixed", "exact"] = "none"  # lambda * KL to the rollout's policy
+    temperature: TemperatureConfig = TemperatureConfig()  # where lambda comes from, if there is a penalty
+
+    def __post_init__(self) -> None:
+        if self.kl_penalty not in ("none", "fixed", "exact"):
+            raise ValueError(f"kl_penalty must be one of ['none', 'fixed', 'exact'], got {self.kl_penalty!r}")
+        if self.policy.sampler.kind == "remask" and self.policy.sampler.remask == "conf":
+            raise ValueError(
+                "RKL cannot learn from chains of the 'conf' remasking sampler: its remasking depends on the policy, so "
+                "single-step ratios are not valid; use cap, rescale or loop"
+            )
+        if self.policy.sampler.kind == "greedy":
+            raise ValueError("RKL cannot learn from greedy chains (ratios need a stochastic sampler); use ancestral")
+
+
+class Networks(eqx.Module):
+    policy: Policy
+    value: Value
+
+
+class RKLState(NamedTuple):
+    networks: Networks
+    optimiser: PyTree
+    updates: Int[Array, ""]
+
+
+class Memory(NamedTuple):
+    """What acting leaves for learning: the chain with axes (e, n + 1, k), the kept sets, the value."""
+
+    tokens: Int[Array, "*e n+1 k"]
+    kept: Bool[Array, "*e n k v"] | None
+    value: Float[Array, "*e"]
+
+
+class Sample(NamedTuple):
+    """One state of the rollout as the loss sees it."""
+
+    observation: PyTree
+    legal: Bool[Array, "*b k v"] | None
+    memory: Memory
+    old_logits: Float[Array, "*b n k v"]
+    advantage: Float[Array, "*b"]
+    value_target: Float[Array, "*b"]
+
+
+def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
+    optimiser = config.optimiser.build()
+    num_samples = config.rollout * spec.num_envs
+    if num_samples % config.minibatches:
+        raise ValueError(
+            f"minibatches={config.minibatches} must divide rollout * num_envs = {config.rollout} * {spec.num_envs}"
+        )
+    if config.kl_penalty == "exact":
+        config.temperature.check(num_samples)
+
+    def init(key: Key[Array, ""]) -> RKLState:
+        key_policy, key_value = jax.random.split(key)
+        policy = Policy(key_policy, spec, config.policy)
+        networks = Networks(policy, Value(key_value, policy.torso.num_out, config.policy.embedding))
+        return RKLState(networks, optimiser.init(eqx.filter(networks, eqx.is_array)), jnp.zeros((), jnp.int32))
+
+    def act(networks: Networks, observation: PyTree, legal: Legal, key: Key[Array, ""], how: ActSpec | None) -> Acted:
+        policy = networks.policy
+        embedding = policy.torso(observation)
+        chain = policy.sample(key, embedding, legal, how=how)
+        kept = None if chain.kept is None else jnp.moveaxis(chain.kept[:, :, 0], 0, 1)
+        tokens = jnp.moveaxis(chain.tokens[:, :, 0], 0, 1)
+        return Acted(chain.action[:, 0], Memory(tokens.astype(jnp.uint8), kept, networks.value(embedding)))
+
+    def logits_of(policy: Policy, embedding: Float[Array, "b d"], sample: Sample) -> Float[Array, "b n k v"]:
+        """Logits at every state of the stored chains."""
+        before = sample.memory.tokens[:, :-1].astype(jnp.int32)
+        step = jnp.broadcast_to(jnp.arange(policy.schedule.steps, 0, -1), before.shape[:2])
+        return policy.predict(embedding, sample.legal)(before, step)
+
+    def terms_of(policy: Policy, embedding: Float[Array, "b d"], sample: Sample) -> StepTerms:
+        return step_terms(
+            logits_of(policy, embedding, sample),
+            sample.old_logits,
+            sample.memory.tokens.astype(jnp.int32),
+            sample.memory.kept,
+            policy.schedule,
+            policy.action.mask_token,
+        )
+
+    def prepare(networks: Networks, batch: Batch) -> tuple[Sample, Metrics]:
+        """Advantages, value targets and the old policy's logits of a rollout, flattened to (t * e, ...)."""
+        data = batch.data
+        value = data.memory.value
+        last_value = networks.value(networks.policy.torso(batch.last_observation))
+        next_value = jnp.concatenate([value[1:], last_value[None]])
+        if spec.can_truncate:
+            final = jax.lax.map(lambda x: networks.value(networks.policy.torso(x)), data.final_observation)
+            next_value = jnp.where(data.truncated, final, next_value)
+        discount = step_discount(spec.discount, data.duration, data.terminated)
+        advantage = gae(
+            data.reward, discount, value, next_value, data.terminated | data.truncated, config.gae_decay
+        )
+        spread = jnp.std(advantage)
+        scaled = (advantage - jnp.mean(advantage)) / jnp.maximum(spread, config.advantage_floor)
+        parts = (data.observation, data.legal, data.memory)
+        rows = jax.tree.map(lambda x: x.reshape(config.minibatches, -1, *x.shape[2:]), parts)
+
+        def old(rows: tuple) -> Float[Array, "b n k v"]:
+            observation, legal, memory = rows
+            embedding = networks.policy.torso(observation)
+            empty = jnp.zeros(())
+            return logits_of(networks.policy, embedding, Sample(observation, legal, memory, empty, empty, empty))
+
+        # in minibatch-sized pieces: the old policy's logits cost no more memory than a gradient step
+        old_logits = jax.lax.map(old, rows)
+        observation, legal, memory = rows
+        samples = Sample(
+            observation, legal, memory, old_logits, *(x.reshape(config.minibatches, -1) for x in (scaled, advantage + value))
+        )
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
+        explained = 1.0 - jnp.var(advantage) / jnp.maximum(jnp.var(advantage + value), 1e-8)
+        return flat, {"advantage_spread": spread, "value": jnp.mean(value), "explained_variance": explained}
+
+    def temperature_for(advantage: Float[Array, " b"], frames: Int[Array, ""]) -> tuple[Float[Array, ""], Metrics]:
+        """lambda of the KL penalty: one dual over all samples of the rollout, whose weights are softmax(A / lambda)."""
+        how = config.temperature
+        if config.kl_penalty == "none":
+            return jnp.zeros(()), {}
+        if config.kl_penalty == "fixed":
+            return jnp.asarray(how.initial), {"temperature": jnp.asarray(how.initial)}
+        rows = advantage[None]
+        solved = solve(rows, how.budget_at(frames), jnp.ones(1), how.minimum, how.maximum)
+        weights = jax.nn.softmax(rows / solved.value)
+        return solved.value, {
+            "temperature": solved.value,
+            "budget_saturated": solved.saturated * 1.0,
+            "effective_samples": effective_sample_size(weights)[0],
+            "target_kl": kl_to_uniform(weights)[0],
+        }
+
+    def update(state: RKLState, batch: Batch, key: Key[Array, ""]) -> Updated:
+        samples, report = prepare(state.networks, batch)
+        temperature, extra = temperature_for(samples.advantage, batch.frames)
+        share = config.optimiser.share_at(batch.frames, total_frames)
+        done = jnp.clip(batch.frames / total_frames, 0.0, 1.0)
+        final = config.entropy if config.final_entropy is None else config.final_entropy
+        bonus = config.entropy + (final - config.entropy) * done
+
+        def loss(networks: Networks, sample: Sample) -> tuple[Float[Array, ""], Metrics]:
+            embedding = networks.policy.torso(sample.observation)
+            terms = terms_of(networks.policy, embedding, sample)
+            actor = jnp.mean(rkl_loss(terms, sample.advantage, config.clip, temperature))
+            spread = jnp.mean(jnp.sum(terms.entropy, axis=-1))
+            critic = jnp.mean(jnp.square(networks.value(embedding) - sample.value_target))
+            unmasking = jnp.maximum(jnp.sum(terms.unmasks), 1)
+            clipped = jnp.sum((jnp.abs(jnp.expm1(terms.log_ratio)) > config.clip) & terms.unmasks) / unmasking
+            metrics = {
+                "policy_loss": actor,
+                "critic_loss": critic,
+                "entropy": spread / spec.action.length,
+                "kl": jnp.mean(jnp.sum(terms.kl, axis=-1)),
+                "clipped": clipped,
+            }
+            return actor - bonus * spread + 0.5 * config.value_weight * critic, metrics
+
+        def minibatch(state: RKLState, rows: Int[Array, " r"]) -> tuple[RKLState, Metrics]:
+            sample = jax.tree.map(lambda x: x[rows], samples)
+            gradient, metrics = eqx.filter_grad(loss, has_aux=True)(state.networks, sample)
+            networks, optimiser_state = apply_gradient(optimiser, state.optimiser, state.networks, gradient, share)
+            return state._replace(networks=networks, optimiser=optimiser_state), metrics
+
+        def epoch(state: RKLState, key: Key[Array, ""]) -> tuple[RKLState, Metrics]:
+            order = jax.random.permutation(key, num_samples).reshape(config.minibatches, -1)
+            return jax.lax.scan(minibatch, state, order)
+
+        state, metrics = jax.lax.scan(epoch, state, jax.random.split(key, config.epochs))
+        metrics = jax.tree.map(lambda x: jnp.mean(x[-1]), metrics)
+        return Updated(state._replace(updates=state.updates + 1), metrics | report | extra)
+
+    return Agent(
+        init=init,
+        policy=lambda state: state.networks,
+        act=act,
+        update=update,
+        experience=Rollout(length=config.rollout),
+    )

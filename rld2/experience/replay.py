@@ -1,0 +1,47 @@
+"""Replay of sequences, over flashbax's trajectory buffer."""
+
+from typing import Any, NamedTuple, cast
+
+import flashbax
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from rld2.types import Replay, Transition
+
+ReplayState = Any
+
+
+class Buffer(NamedTuple):
+    """Pure functions of a buffer whose rows are environments and whose columns are time."""
+
+    config: Replay
+    flash: Any
+
+    def init(self, example: Transition) -> ReplayState:
+        """`example` is a transition with axes (t, e), as `collect` returns it; only shapes are used."""
+        return self.flash.init(jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), example))
+
+    def add(self, state: ReplayState, transitions: Transition) -> ReplayState:
+        return self.flash.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), transitions))
+
+    def sample(self, state: ReplayState, key: Key[Array, ""]) -> Transition:
+        """A batch of sequences with axes (b, t)."""
+        return cast(Transition, self.flash.sample(state, key).experience)
+
+
+def make_buffer(config: Replay, num_envs: int) -> Buffer:
+    if config.capacity < config.prefill or config.capacity < num_envs * config.sequence:
+        raise ValueError(
+            f"replay capacity {config.capacity} must hold the prefill ({config.prefill}) and one sequence of "
+            f"{config.sequence} steps for each of {num_envs} environments; raise capacity"
+        )
+    flash = flashbax.make_trajectory_buffer(
+        add_batch_size=num_envs,
+        sample_batch_size=config.batch_size,
+        sample_sequence_length=config.sequence,
+        period=1,
+        min_length_time_axis=config.sequence,
+        max_length_time_axis=config.capacity // num_envs,
+    )
+    return Buffer(config, flash)

@@ -1,0 +1,103 @@
+"""Fitting the diffusion policy to the mirror-descent target pi_old * exp(A / lambda) / Z: forward and reverse KL."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from rld2.diffusion.elbo import Noised
+from rld2.diffusion.sample import Chain, entropy, restrict
+from rld2.diffusion.schedule import Schedule
+
+
+def mirror_descent_weights(
+    advantage: Float[Array, "*b m"], temperature: Float[Array, ""] | None
+) -> Float[Array, "*b m"]:
+    """The target on M actions sampled from the old policy; `None` is the limit lambda -> 0 (ties share equally)."""
+    if temperature is None:
+        best = advantage >= jnp.max(advantage, axis=-1, keepdims=True)
+        return best / jnp.sum(best, axis=-1, keepdims=True)
+    return jax.nn.softmax(advantage / temperature, axis=-1)
+
+
+def fkl_loss(elbo: Float[Array, "b m"], weights: Float[Array, "b m"], include: Float[Array, " b"]) -> Float[Array, ""]:
+    """Forward KL up to a constant: minus the ELBO of the sampled actions, weighted by the target."""
+    per_state = -jnp.sum(jax.lax.stop_gradient(weights) * elbo, axis=-1)
+    return jnp.sum(per_state * include) / jnp.maximum(jnp.sum(include), 1.0)
+
+
+def chain_pairs(key: Key[Array, ""], chain: Chain, schedule: Schedule, mask_token: int) -> Noised:
+    """On-policy diffusion: for every sample one step n, uniform on 1..N, of the chain that made it (weight N * abar_n).
+
+    With `draw_step` or `draw_count` on `chain.action` instead, the pairs come from the forward process.
+    """
+    steps = schedule.steps
+    step = jax.random.randint(key, chain.action.shape[:-1], 1, steps + 1)
+    return _pairs_at(chain, schedule, step, jnp.asarray(steps, jnp.float32), mask_token)
+
+
+def later_chain_pairs(key: Key[Array, ""], chain: Chain, schedule: Schedule, mask_token: int) -> Noised:
+    """Like `chain_pairs`, but n is uniform on 1..N-1: for losses that take the all-mask step N apart, once per state."""
+    steps = schedule.steps
+    step = jax.random.randint(key, chain.action.shape[:-1], 1, max(steps, 2))
+    return _pairs_at(chain, schedule, step, jnp.asarray(steps - 1, jnp.float32), mask_token)
+
+
+def _pairs_at(
+    chain: Chain, schedule: Schedule, step: Int[Array, "*b"], multiplicity: Float[Array, ""], mask_token: int
+) -> Noised:
+    index = (schedule.steps - step)[None, ..., None]
+    tokens = jnp.take_along_axis(chain.tokens, index, axis=0)[0]
+    weight = multiplicity * jnp.asarray(schedule.abar, jnp.float32)[step]
+    return Noised(tokens, tokens == mask_token, step, weight)
+
+
+class StepTerms(NamedTuple):
+    """Of every reverse step of stored chains, comparing the policy with the one that drew them."""
+
+    log_ratio: Float[Array, "*b n"]  # log p_theta(a^{n-1} | a^n) - log p_old(a^{n-1} | a^n)
+    kl: Float[Array, "*b n"]  # KL(p_theta || p_old) of the step, in closed form
+    entropy: Float[Array, "*b n"]  # of mu, summed over the positions unmasked in the step
+    unmasks: Bool[Array, "*b n"]  # the step unmasks something
+
+
+def step_terms(
+    logits: Float[Array, "*b n k v"],
+    old_logits: Float[Array, "*b n k v"],
+    tokens: Int[Array, "*b n+1 k"],
+    kept: Bool[Array, "*b n k v"] | None,
+    schedule: Schedule,
+    mask_token: int,
+) -> StepTerms:
+    """Ratio, KL and entropy of each step; `tokens` in drawing order (a^N first), logits at tokens[..., :-1, :].
+
+    Schedule terms cancel in the ratio: only positions unmasked in the step count. They do not cancel in the KL, where
+    each masked position is unmasked with probability abar_n. `kept` restricts both policies to the behaviour's sets.
+    """
+    before, after = tokens[..., :-1, :], tokens[..., 1:, :]
+    is_masked = before == mask_token
+    is_unmasked = is_masked & (after != mask_token)
+    log_mu = jax.nn.log_softmax(restrict(logits, kept))
+    log_old = jax.nn.log_softmax(restrict(old_logits, kept))
+    token = jnp.where(is_unmasked, after, 0)[..., None]
+    ratio = jnp.take_along_axis(log_mu - log_old, token, axis=-1)[..., 0]
+    mu = jnp.exp(log_mu)
+    kl = jnp.sum(mu * jnp.where(mu > 0.0, log_mu - log_old, 0.0), axis=-1)
+    abar = jnp.asarray(schedule.abar[:0:-1], jnp.float32)
+    return StepTerms(
+        log_ratio=jnp.sum(jnp.where(is_unmasked, ratio, 0.0), axis=-1),
+        kl=abar * jnp.sum(jnp.where(is_masked, kl, 0.0), axis=-1),
+        entropy=jnp.sum(jnp.where(is_unmasked, entropy(restrict(logits, kept)), 0.0), axis=-1),
+        unmasks=jnp.any(is_unmasked, axis=-1),
+    )
+
+
+def rkl_loss(
+    terms: StepTerms, advantage: Float[Array, "*b"], clip: float, temperature: Float[Array, ""] | float
+) -> Float[Array, "*b"]:
+    """Reverse KL: clipped single-step surrogates with the advantage of the final action, plus lambda * KL, over steps."""
+    ratio = jnp.exp(terms.log_ratio)
+    gain = advantage[..., None]
+    surrogate = jnp.minimum(ratio * gain, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * gain)
+    return jnp.sum(-surrogate + temperature * terms.kl, axis=-1)

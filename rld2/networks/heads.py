@@ -1,0 +1,98 @@
+"""The networks agents use: a denoiser (logits of mu), a critic q(s, a), a value v(s); each takes a state embedding."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from rld2.networks.layers import MLP, Linear, num_parameters
+from rld2.networks.mlp import FlatNetwork, matched_hidden
+from rld2.networks.transformer import Transformer
+from rld2.types import ActionSpec
+
+KINDS = ("transformer", "mlp")
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Sizes of a denoiser or critic. `mlp` is the paper's ablation: as many parameters as the transformer would have."""
+
+    kind: Literal["transformer", "mlp"] = "transformer"
+    width: int = 32
+    layers: int = 1
+    heads: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"network kind must be one of {list(KINDS)}, got {self.kind!r}")
+        if min(self.width, self.layers, self.heads) < 1 or self.width % self.heads:
+            raise ValueError(f"width must be a multiple of heads and all sizes positive, got {self}")
+
+    def build(
+        self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, steps: int | None
+    ) -> Transformer | FlatNetwork:
+        def transformer() -> Transformer:
+            return Transformer(
+                key, spec.length, spec.vocab, num_condition, self.width, self.layers, self.heads, steps
+            )
+
+        if self.kind == "transformer":
+            return transformer()
+        target = num_parameters(eqx.filter_eval_shape(transformer))
+        sizes = (spec.length, spec.vocab, num_condition, self.width, max(self.layers, 1))
+        return FlatNetwork(key, *sizes, matched_hidden(target, *sizes, steps), steps)
+
+
+class Denoiser(eqx.Module):
+    """f_theta(a^n, n, s): logits of the clean components. Zero-initialised output: the first policy is uniform."""
+
+    body: Transformer | FlatNetwork
+    head: Linear
+
+    def __init__(
+        self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, backbone: Backbone, steps: int | None
+    ):
+        self.body = backbone.build(key, spec, num_condition, steps)
+        self.head = Linear(key, backbone.width, spec.vocab, scale=0.0)
+
+    def condition(self, state: Float[Array, "b *k c"]) -> Float[Array, "b 1 ..."]:
+        return self.body.condition(state)
+
+    def __call__(
+        self, tokens: Int[Array, "b s k"], condition: Float[Array, "b 1 ..."], step: Int[Array, "b s"] | None
+    ) -> Float[Array, "b s k v"]:
+        return self.head(self.body(tokens, condition, step))
+
+
+class Critic(eqx.Module):
+    """q(s, a) for S actions of each state: a transformer over the action's components, pooled."""
+
+    body: Transformer | FlatNetwork
+    head: MLP
+    baseline: Linear
+
+    def __init__(self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, backbone: Backbone):
+        key_body, key_head, key_baseline = jax.random.split(key, 3)
+        self.body = backbone.build(key_body, spec, num_condition, None)
+        self.head = MLP(key_head, (backbone.width, backbone.width, 1), final_scale=0.1)
+        self.baseline = Linear(key_baseline, num_condition, 1, scale=0.1)
+
+    def __call__(self, state: Float[Array, "b *k c"], action: Int[Array, "b s k"]) -> Float[Array, "b s"]:
+        features = jnp.mean(self.body(action, self.body.condition(state), None), axis=-2)
+        pooled = state if state.ndim == 2 else jnp.mean(state, axis=1)
+        return (self.head(features) + self.baseline(pooled)[:, None])[..., 0]
+
+
+class Value(eqx.Module):
+    """v(s), one number per state (or per position, for embeddings per position)."""
+
+    body: MLP
+
+    def __init__(self, key: Key[Array, ""], num_condition: int, width: int):
+        self.body = MLP(key, (num_condition, width, 1), final_scale=0.1)
+
+    def __call__(self, state: Float[Array, "*b c"]) -> Float[Array, "*b"]:
+        return self.body(jax.nn.relu(state))[..., 0]

@@ -1,0 +1,99 @@
+"""The one training loop: collect -> experience -> update, as one compiled program for a traceable domain."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, Key
+
+from rld2.experience.replay import Buffer, make_buffer
+from rld2.experience.rollout import Collector, collect, start
+from rld2.types import Agent, Batch, Domain, Metrics, Replay, Transition
+
+
+class LoopState(NamedTuple):
+    """Everything a run is; saved whole, it continues bit for bit. Every leaf has a leading axis of seeds."""
+
+    learner: Any
+    collector: Collector
+    replay: Any
+    key: Key[Array, " s"]
+    frames: Int[Array, " s"]
+
+
+class Loop(NamedTuple):
+    """Compiled programs over all seeds. `warm` fills the replay (a no-op count of 0 for rollouts)."""
+
+    init: Callable[[Key[Array, " s"]], LoopState]
+    warm: Callable[[LoopState], LoopState]
+    advance: Callable[[LoopState], tuple[LoopState, Metrics]]
+    warm_iterations: int
+
+
+def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
+    """`advance` runs `iterations` times (collect, insert, sample, update) and averages the metrics."""
+    experience = agent.experience
+    size = domain.spec.num_envs
+    buffer = make_buffer(experience, size) if isinstance(experience, Replay) else None
+
+    def gather(state: LoopState, key: Key[Array, ""]) -> tuple[LoopState, Transition]:
+        collector, data = collect(
+            domain, agent, agent.policy(state.learner), state.collector, key, experience.length
+        )
+        frames = state.frames + jnp.sum(data.duration)
+        replay = None if buffer is None else buffer.add(state.replay, data)
+        return state._replace(collector=collector, replay=replay, frames=frames), data
+
+    def init(key: Key[Array, ""]) -> LoopState:
+        key_learner, key_domain, key_loop = jax.random.split(key, 3)
+        learner = agent.init(key_learner)
+        collector = start(domain, key_domain)
+        replay = None if buffer is None else _empty(buffer, domain, agent, learner, collector)
+        return LoopState(learner, collector, replay, key_loop, jnp.zeros((), jnp.int32))
+
+    def warm(state: LoopState) -> LoopState:
+        key, key_gather = jax.random.split(state.key)
+        state, _ = gather(state._replace(key=key), key_gather)
+        return state
+
+    def iteration(state: LoopState, _: None) -> tuple[LoopState, Metrics]:
+        key, key_gather, key_update = jax.random.split(state.key, 3)
+        state, data = gather(state._replace(key=key), key_gather)
+        if buffer is None:
+            batch = Batch(data, state.collector.step.observation, state.frames)
+            learner, metrics = agent.update(state.learner, batch, key_update)
+            return state._replace(learner=learner), metrics
+        replay = state.replay
+
+        def update(learner: Any, key: Key[Array, ""]) -> tuple[Any, Metrics]:
+            key_batch, key_learn = jax.random.split(key)
+            batch = Batch(buffer.sample(replay, key_batch), None, state.frames)
+            return agent.update(learner, batch, key_learn)
+
+        learner, metrics = jax.lax.scan(update, state.learner, jax.random.split(key_update, buffer.config.updates))
+        return state._replace(learner=learner), jax.tree.map(jnp.mean, metrics)
+
+    def advance(state: LoopState) -> tuple[LoopState, Metrics]:
+        episodes = state.collector.episodes
+        cleared = episodes._replace(**{k: jnp.zeros(()) for k in ("ended", "ended_score", "ended_length")})
+        state = state._replace(collector=state.collector._replace(episodes=cleared))
+        state, metrics = jax.lax.scan(iteration, state, None, length=iterations)
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    def jit(function: Callable) -> Callable:
+        return jax.jit(jax.vmap(function), donate_argnums=0)
+
+    warm_iterations = math.ceil(experience.prefill / (size * experience.length))
+    return Loop(jax.jit(jax.vmap(init)), jit(warm), jit(advance), warm_iterations)
+
+
+def _empty(buffer: Buffer, domain: Domain, agent: Agent, learner: Any, collector: Collector) -> Any:
+    """An empty buffer for transitions of this agent's shape."""
+
+    def example() -> Transition:
+        return collect(domain, agent, agent.policy(learner), collector, jax.random.key(0), 1)[1]
+
+    shapes = jax.eval_shape(example)
+    return buffer.init(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
