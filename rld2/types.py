@@ -104,7 +104,7 @@ class Domain(Protocol):
 
 @dataclass(frozen=True)
 class ActSpec:
-    """How to act in an evaluation: a sampler of `diffusion.sample` and the number of reverse steps; None: as trained."""
+    """How to act in an evaluation: a sampler of `diffusion.sample`, the number of reverse steps; None: as trained."""
 
     sampler: Any = None
     steps: int | None = None

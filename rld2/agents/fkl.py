@@ -1,6 +1,6 @@
 """RL-D2 with forward KL: off-policy, from replay; the policy imitates its own samples, weighted by their advantage."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from rld2.agents.optimise import OptimiserConfig, apply_gradient, soft_update
 from rld2.agents.policy import Policy, PolicyConfig
-from rld2.diffusion.elbo import DRAWS, elbo_estimate
+from rld2.diffusion.elbo import DRAWS, Noised, elbo_estimate
 from rld2.diffusion.sample import Chain, entropy
 from rld2.losses.kl import fkl_loss, later_chain_pairs, mirror_descent_weights
 from rld2.losses.returns import n_step, step_discount
@@ -35,6 +35,7 @@ class FKLConfig:
     critic: Backbone = Backbone()
     optimiser: OptimiserConfig = OptimiserConfig()
     temperature: TemperatureConfig = TemperatureConfig()
+    entropy: float = 0.0  # bonus for the entropy of mu, with the weights of the ELBO
     num_samples: int = 8  # M, actions sampled per state for target and improvement
     pairs: str = "chain"  # chain: on-policy diffusion; step / count: pairs of the forward process
     n_step: int = 1  # (macro-)steps of reward before the bootstrap
@@ -122,7 +123,8 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         if how.mode == "dual":
             gradient = jax.grad(lambda log: dual(jnp.exp(log), q, budget, include))(state.log_temperature)
             step, dual_state = dual_optimiser.update(gradient, state.dual_optimiser)
-            log = jnp.clip(state.log_temperature + step, jnp.log(how.minimum), jnp.log(how.maximum))
+            log = optax.apply_updates(state.log_temperature, step)
+            log = jnp.clip(jnp.asarray(log), jnp.log(how.minimum), jnp.log(how.maximum))
             state = state._replace(log_temperature=log, dual_optimiser=dual_state)
         saturated = (value <= how.minimum) | (value >= how.maximum)
         return state, value, {"temperature": value, "budget_saturated": saturated * 1.0}
@@ -142,22 +144,34 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         start = jnp.full((embedding.shape[0], 1, action.length), action.mask_token)
         first_logits = predict(start, jnp.full(start.shape[:2], schedule.steps))
         spread = jnp.mean(entropy(first_logits[:, 0]), axis=-1)
+
+        def term(logits: Float[Array, "b m k v"], pair: Noised) -> Float[Array, "2 b m"]:
+            """ELBO of the sampled actions, and the entropy of mu with the same weights."""
+            fit = elbo_estimate(logits, chain.action, pair.is_masked, pair.weight)
+            open_ = pair.weight * jnp.sum(jnp.where(pair.is_masked, entropy(logits), 0.0), axis=-1)
+            return jnp.stack([fit, open_])
+
         if config.pairs == "chain":
             # step N starts from all masks for every sample: predicted once per state, its term is exact
-            everything = jnp.ones(chain.action.shape, bool)
-            weight = jnp.full(weights.shape, schedule.abar[-1], jnp.float32)
-            logits = jnp.broadcast_to(first_logits, (*chain.action.shape, action.vocab))
-            elbo = elbo_estimate(logits, chain.action, everything, weight)
+            first = Noised(
+                tokens=jnp.broadcast_to(start, chain.action.shape),
+                is_masked=jnp.ones(chain.action.shape, bool),
+                step=jnp.full(weights.shape, schedule.steps),
+                weight=jnp.full(weights.shape, schedule.abar[-1], jnp.float32),
+            )
+            elbo, bonus = term(jnp.broadcast_to(first_logits, (*chain.action.shape, action.vocab)), first)
             if schedule.steps > 1:
                 pair = later_chain_pairs(key, chain, schedule, action.mask_token)
-                elbo += elbo_estimate(predict(pair.tokens, pair.step), chain.action, pair.is_masked, pair.weight)
+                more_elbo, more_bonus = term(predict(pair.tokens, pair.step), pair)
+                elbo, bonus = elbo + more_elbo, bonus + more_bonus
         else:
             pair = DRAWS[config.pairs](key, chain.action, schedule, action.mask_token)
-            elbo = elbo_estimate(predict(pair.tokens, pair.step), chain.action, pair.is_masked, pair.weight)
-        return fkl_loss(elbo, weights, include), masked_mean(spread, include)
+            elbo, bonus = term(predict(pair.tokens, pair.step), pair)
+        loss = fkl_loss(elbo, weights, include) - config.entropy * masked_mean(jnp.mean(bonus, axis=-1), include)
+        return loss, masked_mean(spread, include)
 
     def bootstrap(data: Transition) -> Bootstrap:
-        """From sequences (b, n + 1): the n-step reward and the state to bootstrap from, cut at the end of an episode."""
+        """From sequences (b, n + 1): the n-step reward and the state to bootstrap from, cut at an episode's end."""
         first = jax.tree.map(lambda x: x[:, :-1], data)
         discount = step_discount(spec.discount, first.duration, first.terminated)
         ended = first.terminated | first.truncated
@@ -182,6 +196,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         """`critic_updates` steps on the critic, the last of them on the policy too."""
         slices = jax.tree.map(lambda x: x.reshape(config.critic_updates, config.batch_size, *x.shape[1:]), batch.data)
         keys = jax.random.split(key, config.critic_updates)
+        metrics: Metrics = {}
         for i in range(config.critic_updates):
             data = jax.tree.map(lambda x, i=i: x[i], slices)
             state, metrics = learn(state, data, batch.frames, keys[i], improve=i == config.critic_updates - 1)
@@ -208,9 +223,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             if not improve:
                 return critic_loss, extra
             embedding = online.policy.torso(boot.observation)
-            actor_loss, spread = policy_loss(
-                online.policy, embedding, boot.legal, chain, weights, boot.alive, key_pair
-            )
+            actor_loss, spread = policy_loss(online.policy, embedding, boot.legal, chain, weights, boot.alive, key_pair)
             extra |= {"policy_loss": actor_loss, "entropy": spread}
             return critic_loss + config.policy_weight * actor_loss, extra
 

@@ -6,7 +6,7 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from rld2.diffusion.elbo import Predict
 from rld2.diffusion.sample import Chain, Sampler, legal_logits, sample
@@ -57,10 +57,9 @@ class Policy(eqx.Module):
     def predict(self, embedding: Float[Array, "b *k d"], legal: Bool[Array, "b k v"] | None) -> Predict:
         condition = self.denoiser.condition(embedding)
         allowed = None if legal is None else legal[:, None]
-        trained = self.schedule.steps
 
         def predict(tokens: Int[Array, "b s k"], step: Int[Array, "b s"]) -> Float[Array, "b s k v"]:
-            return legal_logits(self.denoiser(tokens, condition, jnp.minimum(step, trained)), self.action, allowed)
+            return legal_logits(self.denoiser(tokens, condition, step), self.action, allowed)
 
         return predict
 
@@ -73,18 +72,16 @@ class Policy(eqx.Module):
         how: ActSpec | None = None,
     ) -> Chain:
         """Chains with leading axes (n, b, m). `how` replaces the sampler or the number of steps for an evaluation."""
-        sampler = self.sampler if how is None or how.sampler is None else how.sampler
-        schedule = self.schedule
+        how = how or ActSpec()
+        sampler = how.sampler or self.sampler
+        trained = self.schedule
+        schedule = Schedule(how.steps or trained.steps, trained.kind, trained.power)
         predict = self.predict(embedding, legal)
-        if how is not None and how.steps is not None and how.steps != schedule.steps:
-            trained, schedule = schedule.steps, Schedule(how.steps, schedule.kind, schedule.power)
-            scaled = predict
 
-            def predict(tokens: Int[Array, "b s k"], step: Int[Array, "b s"]) -> Float[Array, "b s k v"]:
-                # the network knows times of its own chain: the nearest one stands in
-                return scaled(tokens, jnp.maximum(1, jnp.round(step * (trained / schedule.steps)).astype(jnp.int32)))
+        def predict_at(tokens: Int[Array, "b s k"], step: Int[Array, "b s"]) -> Float[Array, "b s k v"]:
+            # the network knows the times of its own chain: the nearest one stands in
+            near = jnp.round(step * (trained.steps / schedule.steps)).astype(jnp.int32)
+            return predict(tokens, jnp.maximum(1, near))
 
-        num_states = jax.tree.leaves(embedding)[0].shape[0]
-        return sample(key, predict, self.action, schedule, sampler, num_states, num_samples)
-
-
+        at = predict if schedule == trained else predict_at
+        return sample(key, at, self.action, schedule, sampler, embedding.shape[0], num_samples)

@@ -129,9 +129,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             final = jax.lax.map(lambda x: networks.value(networks.policy.torso(x)), data.final_observation)
             next_value = jnp.where(data.truncated, final, next_value)
         discount = step_discount(spec.discount, data.duration, data.terminated)
-        advantage = gae(
-            data.reward, discount, value, next_value, data.terminated | data.truncated, config.gae_decay
-        )
+        advantage = gae(data.reward, discount, value, next_value, data.terminated | data.truncated, config.gae_decay)
         spread = jnp.std(advantage)
         scaled = (advantage - jnp.mean(advantage)) / jnp.maximum(spread, config.advantage_floor)
         parts = (data.observation, data.legal, data.memory)
@@ -147,7 +145,11 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         old_logits = jax.lax.map(old, rows)
         observation, legal, memory = rows
         samples = Sample(
-            observation, legal, memory, old_logits, *(x.reshape(config.minibatches, -1) for x in (scaled, advantage + value))
+            observation,
+            legal,
+            memory,
+            old_logits,
+            *(x.reshape(config.minibatches, -1) for x in (scaled, advantage + value)),
         )
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
         explained = 1.0 - jnp.var(advantage) / jnp.maximum(jnp.var(advantage + value), 1e-8)

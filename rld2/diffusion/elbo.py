@@ -56,9 +56,7 @@ def draw_count(key: Key[Array, ""], action: Int[Array, "*b k"], schedule: Schedu
     key_cell, key_mask = jax.random.split(key)
     length = action.shape[-1]
     weights = schedule.count_weights(length)
-    cell = jax.random.categorical(
-        key_cell, jnp.log(jnp.asarray(weights.ravel(), jnp.float32)), shape=action.shape[:-1]
-    )
+    cell = jax.random.categorical(key_cell, jnp.log(jnp.asarray(weights.ravel(), jnp.float32)), shape=action.shape[:-1])
     step, count = cell // (length + 1), cell % (length + 1)
     is_masked = draw_mask_of_size(key_mask, count, length)
     weight = jnp.full(action.shape[:-1], weights.sum(), jnp.float32)
@@ -98,9 +96,7 @@ def _log_prob_under_every_mask(
     return token_log_prob(predict(jnp.where(masks, mask_token, actions), step), actions)
 
 
-def elbo_exact(
-    predict: Predict, action: Int[Array, "*b k"], schedule: Schedule, mask_token: int
-) -> Float[Array, "*b"]:
+def elbo_exact(predict: Predict, action: Int[Array, "*b k"], schedule: Schedule, mask_token: int) -> Float[Array, "*b"]:
     """The ELBO with its expectation over maskings enumerated (N * 2^K predictions)."""
     length = action.shape[-1]
     masks = _all_masks(length)

@@ -1,5 +1,4 @@
-"""The reverse process: one loop from all masks to a clean action, and the samplers that differ only in one step of it."""
-
+"""The reverse process: one loop from all masks to a clean action; samplers differ only in one step of it."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -68,12 +67,11 @@ class Chain(NamedTuple):
 
 
 class _Times(NamedTuple):
-    """Per reverse step, in drawing order: what the network is told, and where alpha goes from and to."""
+    """Per reverse step, in drawing order: what the network is told, and how likely positions change."""
 
     step: np.ndarray
-    alpha_from: np.ndarray
-    alpha_to: np.ndarray
-    sigma: np.ndarray  # remasking strength before `conf` shares it out
+    chance: np.ndarray  # that a masked position is unmasked
+    sigma: np.ndarray  # that an unmasked one is masked again, before `conf` shares it out
     masked_after: np.ndarray
 
 
@@ -104,20 +102,24 @@ def remask_strength(sampler: Sampler, alpha_from: np.ndarray, alpha_to: np.ndarr
 
 def _times(schedule: Schedule, sampler: Sampler, length: int) -> _Times:
     steps = np.arange(schedule.steps, 0, -1)
-    alpha_from, alpha_to = schedule.alpha[steps], schedule.alpha[steps - 1]
+    masked_from, masked_to = schedule.masked[steps], schedule.masked[steps - 1]
     sigma = np.zeros(schedule.steps)
     if sampler.kind == "remask" and sampler.remask == "loop":
         time = np.arange(schedule.steps, -1, -1) / schedule.steps
         inside = (time <= sampler.loop_on) & (time >= sampler.loop_off)
         warped = np.where(time < sampler.loop_off, time * sampler.loop_on / sampler.loop_off, time)
         warped = np.where(inside, sampler.loop_on, warped)
-        alpha = np.interp(warped, np.arange(schedule.steps + 1) / schedule.steps, schedule.alpha)
-        alpha_from, alpha_to = alpha[:-1], alpha[1:]
-        sigma = np.where(alpha_from == alpha_to, remask_strength(sampler, alpha_from, alpha_to), 0.0)
+        masked = np.interp(warped, np.arange(schedule.steps + 1) / schedule.steps, schedule.masked)
+        masked_from, masked_to = masked[:-1], masked[1:]
+        strength = remask_strength(sampler, 1.0 - masked_from, 1.0 - masked_to)
+        sigma = np.where(masked_from == masked_to, strength, 0.0)
         steps = np.clip(np.round(warped[:-1] * schedule.steps), 1, schedule.steps).astype(int)
     elif sampler.kind == "remask":
-        sigma = remask_strength(sampler, alpha_from, alpha_to)
-    return _Times(steps, alpha_from, alpha_to, sigma, schedule.masked_counts(length)[::-1][1:])
+        sigma = remask_strength(sampler, 1.0 - masked_from, 1.0 - masked_to)
+    # of a masked position; `conf` gives all of sigma to unmasked ones. Exactly 1 in the last step.
+    own = 0.0 if sampler.remask == "conf" else sigma
+    chance = (masked_from - masked_to + own * (1.0 - masked_from)) / masked_from
+    return _Times(steps, chance, sigma, schedule.masked_counts(length)[::-1][1:])
 
 
 def _lowest(score: Float[Array, "*b k"], count: Int[Array, ""]) -> Bool[Array, "*b k"]:
@@ -139,10 +141,8 @@ def _reverse_step(
     is_masked = tokens == mask_token
     kept = top_p_set(logits, sampler.top_p) if sampler.restricts else None
     log_mu = jax.nn.log_softmax(restrict(logits, kept))
-    if sampler.kind == "greedy":
-        proposal = jnp.argmax(log_mu, axis=-1)
-    else:
-        proposal = jax.random.categorical(key_token, log_mu)
+    greedy = sampler.kind == "greedy"
+    proposal = jnp.argmax(log_mu, axis=-1) if greedy else jax.random.categorical(key_token, log_mu)
     log_prob = jnp.take_along_axis(log_mu, proposal[..., None], axis=-1)[..., 0]
 
     noise = jax.random.uniform(key_position, tokens.shape)
@@ -156,9 +156,7 @@ def _reverse_step(
         if sampler.kind == "remask" and sampler.remask == "conf":
             share = jax.nn.softmax(jnp.where(is_masked, -jnp.inf, -jnp.exp(confidence)), axis=-1)
             sigma = jnp.where(is_masked, 0.0, at.sigma * jnp.nan_to_num(share))
-        # 1 - alpha_from is 0 only where nothing is masked any more
-        chance = (at.alpha_to - (1.0 - sigma) * at.alpha_from) / jnp.maximum(1.0 - at.alpha_from, 1e-12)
-        unmask = is_masked & (noise < chance)
+        unmask = is_masked & (noise < at.chance)
         remask = ~is_masked & (noise < sigma)
     drawn = jnp.where(unmask, log_prob, 0.0)
     confidence = jnp.where(unmask, log_prob, confidence)
@@ -194,7 +192,7 @@ def sample(
         sampler, spec.mask_token, key_first, start, logits, jnp.zeros(start.shape), first
     )
 
-    def step(carry, i):  # noqa: ANN001, ANN202
+    def step(carry, i):
         tokens, confidence = carry
         now = at(i)
         logits = predict(tokens, jnp.broadcast_to(now.step, shape)).astype(jnp.float32)
@@ -204,9 +202,7 @@ def sample(
         )
         return (after, confidence), (after, log_prob, kept)
 
-    _, (more_tokens, more_log_prob, more_kept) = jax.lax.scan(
-        step, (tokens, confidence), jnp.arange(1, schedule.steps)
-    )
+    _, (more_tokens, more_log_prob, more_kept) = jax.lax.scan(step, (tokens, confidence), jnp.arange(1, schedule.steps))
     return Chain(
         tokens=jnp.concatenate([jnp.stack([start, tokens]), more_tokens]),
         log_prob=jnp.concatenate([log_prob[None], more_log_prob]),
@@ -225,5 +221,3 @@ def legal_logits(
 def entropy(logits: Float[Array, "*b v"]) -> Float[Array, "*b"]:
     log_mu = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.exp(log_mu) * jnp.where(log_mu > ILLEGAL_LOGIT / 2, log_mu, 0.0), axis=-1)
-
-

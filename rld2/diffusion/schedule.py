@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
+# The masked share 1 - alpha at time t = n / N: alpha itself would round to 1 where little is masked.
 CURVES: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
-    "linear": lambda t, _: 1.0 - t,
-    "cosine": lambda t, _: 1.0 - np.cos(0.5 * np.pi * (1.0 - t)),
-    "polynomial": lambda t, power: 1.0 - t**power,
+    "linear": lambda t, _: t,
+    "cosine": lambda t, _: np.cos(0.5 * np.pi * (1.0 - t)),
+    "polynomial": lambda t, power: t**power,
 }
 
 
@@ -30,29 +31,38 @@ class Schedule:
             raise ValueError(f"steps must be 1 or more, got {self.steps}")
         if self.kind == "polynomial" and self.power <= 0:
             raise ValueError(f"power must be positive, got {self.power}")
+        if self.masked[1] == 0.0:
+            raise ValueError(
+                f"power {self.power} masks nothing in the first of {self.steps} steps; choose a smaller one"
+            )
 
     @cached_property
-    def alpha(self) -> Float[np.ndarray, " steps+1"]:
-        alpha = CURVES[self.kind](np.arange(self.steps + 1) / self.steps, self.power)
-        alpha[0], alpha[-1] = 1.0, 0.0
-        return alpha
+    def masked(self) -> Float[np.ndarray, " {self.steps}+1"]:
+        """1 - alpha_n."""
+        masked = CURVES[self.kind](np.arange(self.steps + 1) / self.steps, self.power)
+        masked[0], masked[-1] = 0.0, 1.0
+        return masked
 
     @cached_property
-    def abar(self) -> Float[np.ndarray, " steps+1"]:
+    def alpha(self) -> Float[np.ndarray, " {self.steps}+1"]:
+        return 1.0 - self.masked
+
+    @cached_property
+    def abar(self) -> Float[np.ndarray, " {self.steps}+1"]:
         """abar_n: probability that a masked component is unmasked in reverse step n; abar_1 = 1. Entry 0 is unused."""
         abar = np.zeros(self.steps + 1)
-        abar[1:] = (self.alpha[:-1] - self.alpha[1:]) / (1.0 - self.alpha[1:])
+        abar[1:] = 1.0 - self.masked[:-1] / self.masked[1:]
         return abar
 
-    def count_weights(self, length: int) -> Float[np.ndarray, "steps+1 length+1"]:
-        """Weight of (step n, exactly c of `length` components masked) in the ELBO: abar_n * Binomial(c; 1 - alpha_n)."""
+    def count_weights(self, length: int) -> Float[np.ndarray, "{self.steps}+1 {length}+1"]:
+        """Weight of (step n, exactly c of `length` masked) in the ELBO: abar_n * Binomial(c; 1 - alpha_n)."""
         count = np.arange(length + 1)
         choose = np.array([math.comb(length, int(c)) for c in count], dtype=np.float64)
-        masked = 1.0 - self.alpha[:, None]
-        weights = self.abar[:, None] * choose * masked**count * (1.0 - masked) ** (length - count)
+        chance = choose * self.masked[:, None] ** count * self.alpha[:, None] ** (length - count)
+        weights = self.abar[:, None] * chance
         weights[:, 0] = 0.0  # nothing masked, nothing to predict
         return weights
 
-    def masked_counts(self, length: int) -> np.ndarray:
-        """How many components are masked at each n when a fixed number is unmasked a step (one each if N = K, linear)."""
-        return np.ceil(length * (1.0 - self.alpha) - 1e-9).astype(np.int32)
+    def masked_counts(self, length: int) -> Int[np.ndarray, " {self.steps}+1"]:
+        """How many are masked at each n when a fixed number is unmasked a step (one each if N = K, linear)."""
+        return np.ceil(length * self.masked - 1e-9).astype(np.int32)

@@ -47,9 +47,7 @@ def where(condition: Bool[Array, " e"], new: PyTree, old: PyTree) -> PyTree:
 class VectorDomain:
     """`num_envs` copies of an `Env`. `step_cap` truncates an episode (which bootstraps), None never does."""
 
-    def __init__(
-        self, env: Env, num_envs: int, *, name: str = "", step_cap: int | None = None, discount: float = 0.99
-    ):
+    def __init__(self, env: Env, num_envs: int, *, name: str = "", step_cap: int | None = None, discount: float = 0.99):
         self.env = env
         self.step_cap = step_cap
         _, observation = jax.eval_shape(env.reset, jax.random.key(0))

@@ -12,7 +12,7 @@ from rld2.types import TimeStep
 
 
 class MacroDomain:
-    """Plays K inner actions open-loop, discounting rewards inside; an environment whose episode ends waits for the rest.
+    """Plays K inner actions open-loop, discounting rewards; an environment whose episode ends waits for the rest.
 
     Legality is known for the first inner action only; a later action that turns out illegal becomes the no-op.
     """

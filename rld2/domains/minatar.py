@@ -20,7 +20,7 @@ GAMES = {
 
 
 class MinAtar:
-    """One game. `sticky`: chance that the previous action is repeated; `minimal`: only the actions that do something."""
+    """One game. `sticky`: chance that the previous action is repeated; `minimal`: only actions that do something."""
 
     def __init__(self, game: str, *, sticky: float = 0.1, minimal: bool = True):
         if game not in GAMES:
@@ -30,9 +30,7 @@ class MinAtar:
         try:
             module = importlib.import_module(f"pgx_minatar.{game}")
         except ImportError as error:
-            raise ValueError(
-                f"MinAtar game {game!r} needs the extra 'minatar': pip install 'rld2[minatar]'"
-            ) from error
+            raise ValueError(f"MinAtar game {game!r} needs the extra 'minatar': pip install 'rld2[minatar]'") from error
         self.game = getattr(module, GAMES[game])(use_minimal_action_set=minimal, sticky_action_prob=sticky)
         self.action = ActionSpec((int(self.game.legal_action_mask.shape[0]),))
 

@@ -70,7 +70,7 @@ class KeyDoor:
         return Outcome(after, self.observe(after), jnp.where(opened, 1.0, 0.0) - 0.02, opened)
 
     def optimal_values(self, discount: float, macro: int = 1) -> Float[np.ndarray, " s"]:
-        """v*(s) of open-loop macros of `macro` joint actions (closed loop if 1), by value iteration over all of them."""
+        """v*(s) of open-loop macros of `macro` joint actions (closed loop if 1), by value iteration over all."""
         sequences = self.action.repeated(macro).all_actions().reshape(-1, macro, 2)
         reward, bootstrap, after = self._outcomes(sequences, discount)
         value = np.zeros(self.num_states)

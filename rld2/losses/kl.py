@@ -38,7 +38,7 @@ def chain_pairs(key: Key[Array, ""], chain: Chain, schedule: Schedule, mask_toke
 
 
 def later_chain_pairs(key: Key[Array, ""], chain: Chain, schedule: Schedule, mask_token: int) -> Noised:
-    """Like `chain_pairs`, but n is uniform on 1..N-1: for losses that take the all-mask step N apart, once per state."""
+    """Like `chain_pairs`, n uniform on 1..N-1: for losses that take the all-mask step N apart, once per state."""
     steps = schedule.steps
     step = jax.random.randint(key, chain.action.shape[:-1], 1, max(steps, 2))
     return _pairs_at(chain, schedule, step, jnp.asarray(steps - 1, jnp.float32), mask_token)
@@ -96,7 +96,7 @@ def step_terms(
 def rkl_loss(
     terms: StepTerms, advantage: Float[Array, "*b"], clip: float, temperature: Float[Array, ""] | float
 ) -> Float[Array, "*b"]:
-    """Reverse KL: clipped single-step surrogates with the advantage of the final action, plus lambda * KL, over steps."""
+    """Reverse KL: clipped single-step surrogates with the final action's advantage, plus lambda * KL, over steps."""
     ratio = jnp.exp(terms.log_ratio)
     gain = advantage[..., None]
     surrogate = jnp.minimum(ratio * gain, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * gain)

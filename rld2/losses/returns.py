@@ -32,7 +32,7 @@ def gae(
 def n_step(
     reward: Float[Array, "*b n"], discount: Float[Array, "*b n"], ended: Bool[Array, "*b n"]
 ) -> tuple[Float[Array, "*b"], Float[Array, "*b"], Int[Array, "*b"]]:
-    """Sum of the first n rewards, stopped after the first end; the discount of the bootstrap; index of the last step."""
+    """Sum of the first n rewards, stopped at the first end; the bootstrap's discount; index of the last step."""
     n = reward.shape[-1]
     ended_before = jnp.cumsum(ended, axis=-1) - ended > 0
     before = jnp.cumprod(jnp.concatenate([jnp.ones_like(discount[..., :1]), discount[..., :-1]], -1), axis=-1)

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 MODES = ("exact", "dual", "fixed", "greedy")
 SCHEDULES = ("constant", "linear")
@@ -110,7 +110,7 @@ def solve(
     def kl(log_temperature: Float[Array, ""]) -> Float[Array, ""]:
         return masked_mean(kl_to_uniform(jax.nn.softmax(advantage / jnp.exp(log_temperature))), include)
 
-    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def halve(_: Int[Array, ""] | int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = bounds
         middle = 0.5 * (low + high)
         spends_too_much = kl(middle) > budget

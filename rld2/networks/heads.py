@@ -18,7 +18,7 @@ KINDS = ("transformer", "mlp")
 
 @dataclass(frozen=True)
 class Backbone:
-    """Sizes of a denoiser or critic. `mlp` is the paper's ablation: as many parameters as the transformer would have."""
+    """Sizes of a denoiser or critic. `mlp` is the paper's ablation, with the parameter count of the transformer."""
 
     kind: Literal["transformer", "mlp"] = "transformer"
     width: int = 32
@@ -35,9 +35,7 @@ class Backbone:
         self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, steps: int | None
     ) -> Transformer | FlatNetwork:
         def transformer() -> Transformer:
-            return Transformer(
-                key, spec.length, spec.vocab, num_condition, self.width, self.layers, self.heads, steps
-            )
+            return Transformer(key, spec.length, spec.vocab, num_condition, self.width, self.layers, self.heads, steps)
 
         if self.kind == "transformer":
             return transformer()

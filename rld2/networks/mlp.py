@@ -50,12 +50,14 @@ class FlatNetwork(eqx.Module):
         return jax.nn.relu(features.reshape(*features.shape[:-1], length, self.width))
 
 
-def matched_hidden(target: int, length: int, vocab: int, num_condition: int, width: int, layers: int, steps: int | None) -> int:
+def matched_hidden(
+    target: int, length: int, vocab: int, num_condition: int, width: int, layers: int, steps: int | None
+) -> int:
     """The hidden size whose parameter count is nearest to `target` (the transformer's)."""
 
     def count(hidden: int) -> int:
-        make = lambda: FlatNetwork(jax.random.key(0), length, vocab, num_condition, width, layers, hidden, steps)
-        return num_parameters(eqx.filter_eval_shape(make))
+        sizes = (length, vocab, num_condition, width, layers, hidden, steps)
+        return num_parameters(eqx.filter_eval_shape(lambda: FlatNetwork(jax.random.key(0), *sizes)))
 
     low, high = 1, 2
     while count(high) < target:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from rld2.networks.layers import MLP, Linear
 
 LARGEST_GRID = 32  # rank-3 observations with longer sides are images
+SMALLEST_IMAGE = 36  # the least side the image torso's convolutions leave a feature of
 
 
 class GridTorso(eqx.Module):
@@ -59,18 +60,20 @@ class ImageTorso(eqx.Module):
         self.convolutions = tuple(
             eqx.nn.Conv2d(i, o, size, stride, key=k) for k, (i, o, size, stride) in zip(keys, sizes, strict=False)
         )
-        side = jax.eval_shape(self._features, jax.ShapeDtypeStruct(shape, jnp.float32)).size
-        self.dense = Linear(keys[3], side, width, scale=math.sqrt(2.0))
-
-    def _features(self, image: Float[Array, "h w c"]) -> Float[Array, " f"]:
-        hidden = jnp.moveaxis(image, -1, 0)
-        for convolution in self.convolutions:
-            hidden = jax.nn.relu(convolution(hidden))
-        return hidden.reshape(-1)
+        features = eqx.filter_eval_shape(_convolve, self.convolutions, jax.ShapeDtypeStruct(shape, jnp.float32))
+        self.dense = Linear(keys[3], features.size, width, scale=math.sqrt(2.0))
 
     def __call__(self, x: Float[Array, "*b h w c"]) -> Float[Array, "*b d"]:
         flat = x.reshape(-1, *x.shape[-3:]) / 255.0
-        return jax.nn.relu(self.dense(jax.vmap(self._features)(flat))).reshape(*x.shape[:-3], -1)
+        features = jax.vmap(lambda image: _convolve(self.convolutions, image))(flat)
+        return jax.nn.relu(self.dense(features)).reshape(*x.shape[:-3], -1)
+
+
+def _convolve(convolutions: tuple[eqx.nn.Conv2d, ...], image: Float[Array, "h w c"]) -> Float[Array, " f"]:
+    hidden = jnp.moveaxis(image, -1, 0)
+    for convolution in convolutions:
+        hidden = jax.nn.relu(convolution(hidden))
+    return hidden.reshape(-1)
 
 
 class Torso(eqx.Module):
@@ -100,4 +103,5 @@ class Torso(eqx.Module):
 def _kind(shape: tuple[int, ...]) -> type[GridTorso] | type[VectorTorso] | type[ImageTorso]:
     if len(shape) != 3:
         return VectorTorso
-    return GridTorso if max(shape[:2]) <= LARGEST_GRID else ImageTorso
+    is_image = max(shape[:2]) > LARGEST_GRID and min(shape[:2]) >= SMALLEST_IMAGE
+    return ImageTorso if is_image else GridTorso

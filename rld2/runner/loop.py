@@ -39,9 +39,7 @@ def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
     buffer = make_buffer(experience, size) if isinstance(experience, Replay) else None
 
     def gather(state: LoopState, key: Key[Array, ""]) -> tuple[LoopState, Transition]:
-        collector, data = collect(
-            domain, agent, agent.policy(state.learner), state.collector, key, experience.length
-        )
+        collector, data = collect(domain, agent, agent.policy(state.learner), state.collector, key, experience.length)
         frames = state.frames + jnp.sum(data.duration)
         replay = None if buffer is None else buffer.add(state.replay, data)
         return state._replace(collector=collector, replay=replay, frames=frames), data
@@ -64,16 +62,18 @@ def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
         if buffer is None:
             batch = Batch(data, state.collector.step.observation, state.frames)
             learner, metrics = agent.update(state.learner, batch, key_update)
-            return state._replace(learner=learner), metrics
-        replay = state.replay
+        else:
+            learner, metrics = replay_updates(buffer, state, key_update)
+        return state._replace(learner=learner), metrics
 
+    def replay_updates(buffer: Buffer, state: LoopState, key: Key[Array, ""]) -> tuple[Any, Metrics]:
         def update(learner: Any, key: Key[Array, ""]) -> tuple[Any, Metrics]:
             key_batch, key_learn = jax.random.split(key)
-            batch = Batch(buffer.sample(replay, key_batch), None, state.frames)
+            batch = Batch(buffer.sample(state.replay, key_batch), None, state.frames)
             return agent.update(learner, batch, key_learn)
 
-        learner, metrics = jax.lax.scan(update, state.learner, jax.random.split(key_update, buffer.config.updates))
-        return state._replace(learner=learner), jax.tree.map(jnp.mean, metrics)
+        learner, metrics = jax.lax.scan(update, state.learner, jax.random.split(key, buffer.config.updates))
+        return learner, jax.tree.map(jnp.mean, metrics)
 
     def advance(state: LoopState) -> tuple[LoopState, Metrics]:
         episodes = state.collector.episodes

@@ -1,0 +1,220 @@
+"""The command line: `rld2 COMMAND ...`. Every command answers --help; a mistake is one line and exit code 2."""
+
+import dataclasses
+import json
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+console = Console()
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Score a trained run: the first episode of each of EPISODES environments, with a 95 % interval."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder made by `rld2 train`."""
+    episodes: int = 100
+    """Episodes to play for each seed."""
+    step_cap: int | None = 10_000
+    """Primitive steps after which an episode is cut; None lets a policy that never loses play on."""
+    sampler: str | None = None
+    """ancestral, one-by-one, greedy, top-p, remask, or remask-cap / -rescale / -conf / -loop; None: as trained."""
+    steps: int | None = None
+    """Reverse steps N; None: as trained."""
+    seed: int = 1_000
+    """Of the evaluation's randomness."""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Film a trained policy: the game, and next to it the action being unmasked step by step."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder made by `rld2 train`."""
+    out: Path | None = None
+    """A .gif or .mp4 file; None: replay.gif in the run folder."""
+    decisions: int = 60
+    """(Macro-)actions to show at most; the film ends with the episode."""
+    fps: int = 8
+    """Pictures a second."""
+    sampler: str | None = None
+    """As in `rld2 evaluate`."""
+    steps: int | None = None
+    """As in `rld2 evaluate`."""
+    index: int = 0
+    """Which of the run's seeds plays."""
+    seed: int = 0
+    """Of the film's randomness."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained policy as one safetensors file; `rld2.load(FILE)` opens it anywhere."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder made by `rld2 train`."""
+    out: Path | None = None
+    """None: policy.safetensors in the run folder."""
+    index: int = 0
+    """Which of the run's seeds."""
+
+
+def train(arguments: Sequence[str]) -> None:
+    """Train a policy; without a preset, the default one. `rld2 train PRESET --help` shows what can be changed."""
+    from rld2.presets import DEFAULT, preset
+    from rld2.runner import run
+    from rld2.runner.config import TrainConfig
+    from rld2.runner.finale import conclude
+    from rld2.runner.train import train as run_training
+
+    arguments = list(arguments)
+    resume, default = None, preset(DEFAULT)
+    if "--resume" in arguments:
+        at = arguments.index("--resume")
+        if at + 1 >= len(arguments):
+            raise ValueError("--resume needs the folder of a run, e.g. --resume runs/minatar-breakout-rkl-1")
+        resume = Path(arguments[at + 1])
+        default = run.read_config(resume)
+        del arguments[at : at + 2]
+    elif arguments and not arguments[0].startswith("-"):
+        default = preset(arguments.pop(0))
+    config = tyro.cli(
+        tyro.conf.AvoidSubcommands[TrainConfig],
+        args=arguments,
+        default=default,
+        prog="rld2 train [PRESET | --resume RUN]",
+        description=f"{train.__doc__}\n\nThis preset: {default.name}. Others: `rld2 presets`. "
+        "Ctrl-C saves and stops; --resume RUN continues it.",
+    )
+    if resume is not None and config != dataclasses.replace(default, frames=config.frames, finale=config.finale):
+        raise ValueError("--resume continues a run as it is; only --frames and --no-finale may be given with it")
+    console.print(
+        f"[bold]{config.name}[/]: {config.frames:,} frames, seeds {config.seed}..{config.seed + config.seeds - 1}"
+    )
+    trained = run_training(config, resume=resume)
+    if trained.finished and config.finale:
+        conclude(trained, config, console)
+    elif not trained.finished:
+        sys.exit(130)
+
+
+def presets(arguments: Sequence[str]) -> None:
+    """List the presets of `rld2 train`."""
+    from rld2.presets import DEFAULT, PRESETS
+    from rld2.runner.config import kind_of
+
+    tyro.cli(type("Presets", (), {"__doc__": presets.__doc__}), args=list(arguments), prog="rld2 presets")
+    table = Table("preset", "agent", "K", "frames", title="rld2 train PRESET")
+    for name, config in PRESETS.items():
+        mark = " (default)" if name == DEFAULT else ""
+        table.add_row(name + mark, kind_of(config.agent), str(config.domain.macro), f"{config.frames:,}")
+    console.print(table)
+
+
+def evaluate(arguments: Sequence[str]) -> None:
+    from rld2.runner.finale import score
+
+    options = tyro.cli(Evaluate, args=list(arguments), prog="rld2 evaluate")
+    _at_least_one(episodes=options.episodes, steps=options.steps, step_cap=options.step_cap)
+    score(options.run, options.episodes, options.step_cap, _how(options), options.seed, console)
+
+
+def replay(arguments: Sequence[str]) -> None:
+    from rld2.runner.finale import film
+
+    options = tyro.cli(Replay, args=list(arguments), prog="rld2 replay")
+    _at_least_one(decisions=options.decisions, fps=options.fps, steps=options.steps)
+    path = options.out if options.out is not None else options.run / "replay.gif"
+    film(options.run, path, options.decisions, options.fps, _how(options), options.index, options.seed)
+    console.print(f"wrote {path}")
+
+
+def export(arguments: Sequence[str]) -> None:
+    from rld2.runner import run
+    from rld2.runner.export import export as write
+
+    options = tyro.cli(Export, args=list(arguments), prog="rld2 export")
+    config = run.read_config(options.run)
+    setup = run.set_up(config)
+    path = options.out if options.out is not None else options.run / "policy.safetensors"
+    write(path, config, setup.domain.spec, run.policy_of(setup, run.restore(options.run, setup), options.index))
+    console.print(f"wrote {path}; open it with rld2.load({str(path)!r})")
+
+
+def bench(arguments: Sequence[str]) -> None:
+    from rld2.bench.main import BenchConfig
+    from rld2.bench.main import run as run_bench
+
+    run_bench(tyro.cli(BenchConfig, args=list(arguments), prog="rld2 bench"))
+
+
+def _how(options: Evaluate | Replay):
+    from rld2.diffusion.sample import Sampler
+    from rld2.types import ActSpec
+
+    if options.sampler is None:
+        return ActSpec(None, options.steps)
+    kind, _, strength = (
+        options.sampler.partition("-") if options.sampler.startswith("remask") else (options.sampler, "", "")
+    )
+    sampler = Sampler(kind, remask=strength) if strength else Sampler(kind)  # type: ignore[arg-type]
+    return ActSpec(sampler, options.steps)
+
+
+def _at_least_one(**values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be 1 or more, got {value}")
+
+
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
+    "train": (train, "train a policy; ends with a score table, a learning curve and a replay"),
+    "presets": (presets, "list what `train` can run"),
+    "evaluate": (evaluate, "score a run, with any sampler and number of steps"),
+    "replay": (replay, "film a run: the game, and the action being unmasked"),
+    "export": (export, "write a run's policy as one safetensors file"),
+    "bench": (bench, "measure speed, against PyTorch too"),
+}
+
+USAGE = "usage: rld2 COMMAND [options]     (rld2 COMMAND --help tells more)\n\n" + "\n".join(
+    f"  {name:<10}{summary}" for name, (_, summary) in COMMANDS.items()
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        return
+    if arguments[0] == "--version":
+        print(f"rld2 {version('rld2')}")
+        return
+    if arguments[0] not in COMMANDS:
+        _fail(f"command must be one of {list(COMMANDS)}, got {arguments[0]!r}")
+    warnings.filterwarnings("default", category=UserWarning, module="rld2")
+    from rld2.runner.compile_cache import use_compilation_cache
+
+    use_compilation_cache()
+    try:
+        COMMANDS[arguments[0]][0](arguments[1:])
+    except (ValueError, json.JSONDecodeError) as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(message: str) -> None:
+    print(f"rld2: error: {message}", file=sys.stderr)
+    sys.exit(2)

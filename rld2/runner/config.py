@@ -1,0 +1,85 @@
+"""What a run is made of: one frozen record, checked when it is made, saved with the run, and read back from it."""
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rld2.agents.fkl import FKLConfig, make_fkl
+from rld2.agents.rkl import RKLConfig, make_rkl
+from rld2.domains.registry import DomainConfig
+from rld2.types import Agent, EnvSpec
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run: what to play, how to learn, for how long, and what to write down."""
+
+    name: str = "custom"  # the preset it came from
+    domain: DomainConfig = field(default_factory=DomainConfig)
+    agent: FKLConfig | RKLConfig = field(default_factory=RKLConfig)
+    frames: int = 1_000_000  # primitive environment steps, per seed
+    seed: int = 0
+    seeds: int = 1  # runs with different seeds, side by side in one program
+    out: Path | None = None  # the run folder; None: runs/<name>, numbered
+    log_frames: int = 50_000  # between two lines of the log
+    checkpoint_frames: int = 500_000  # between two checkpoints
+    evaluation_frames: int = 0  # between two evaluations while training; 0: only at the end
+    evaluation_episodes: int = 100
+    evaluation_step_cap: int | None = 10_000  # primitive steps after which an evaluation episode is cut
+    finale: bool = True  # at the end: score table, learning curve and replay
+
+    def __post_init__(self) -> None:
+        for name in ("frames", "seeds", "log_frames", "checkpoint_frames", "evaluation_episodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+
+
+MAKERS: dict[type, Any] = {FKLConfig: make_fkl, RKLConfig: make_rkl}
+KINDS = {"fkl": FKLConfig, "rkl": RKLConfig}
+Kind = Literal["fkl", "rkl"]
+
+
+def kind_of(agent: FKLConfig | RKLConfig) -> str:
+    return next(kind for kind, config in KINDS.items() if isinstance(agent, config))
+
+
+def make_agent(config: TrainConfig, spec: EnvSpec) -> Agent:
+    return MAKERS[type(config.agent)](config.agent, spec, config.frames)
+
+
+def to_json(config: TrainConfig) -> str:
+    """The resolved config; `agent.kind` tells which agent it is."""
+    record = dataclasses.asdict(config)
+    record["agent"] = {"kind": kind_of(config.agent), **record["agent"]}
+    return json.dumps(record, indent=2, default=str)
+
+
+def from_json(text: str) -> TrainConfig:
+    """The inverse of `to_json`. Unknown and missing fields are errors that name them."""
+    record = json.loads(text)
+    kind = record["agent"].pop("kind")
+    if kind not in KINDS:
+        raise ValueError(f"agent kind must be one of {sorted(KINDS)}, got {kind!r}")
+    return _restore(TrainConfig, record, {"agent": KINDS[kind]})
+
+
+def _restore(kind: Any, value: Any, known: dict[str, type] | None = None) -> Any:
+    """A dataclass (tuple, path, ...) of type `kind` from plain JSON values."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind)
+        names = {f.name for f in dataclasses.fields(kind)}
+        if set(value) != names:
+            wrong = sorted(set(value) ^ names)
+            raise ValueError(f"{kind.__name__} of this version of rld2 does not have exactly these fields: {wrong}")
+        return kind(**{n: _restore((known or {}).get(n, hints[n]), v) for n, v in value.items()})
+    if value is None:
+        return None
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        kind = next(k for k in typing.get_args(kind) if k is not type(None))
+    if kind is Path:
+        return Path(value)
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,141 @@
+"""A trained policy as one file to share: safetensors, with a JSON header that says what it is; and back."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from rld2.diffusion.sample import Sampler
+from rld2.runner.config import TrainConfig, from_json, make_agent, to_json
+from rld2.types import ActionSpec, ActSpec, Agent, EnvSpec
+
+FORMAT = "rld2-policy-1"
+
+
+def export(path: Path, config: TrainConfig, spec: EnvSpec, policy: PyTree) -> None:
+    """Write `policy` (of one seed) to `path`; the header holds config, action and observation, and a checksum."""
+    tensors = _tensors(policy)
+    header = {
+        "format": FORMAT,
+        "config": to_json(config),
+        "nvec": json.dumps(spec.action.nvec),
+        "observation": json.dumps(_describe(spec.observation)),
+        "discount": repr(spec.discount),
+        "can_truncate": json.dumps(spec.can_truncate),
+        "sha256": _digest(tensors),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path, metadata=header)
+
+
+@dataclass(frozen=True)
+class LoadedPolicy:
+    """A policy to play with: numpy in, numpy out. Observations may have a leading axis of states or none."""
+
+    config: TrainConfig
+    spec: EnvSpec
+    agent: Agent
+    parameters: PyTree
+    act: Any
+
+    def __call__(
+        self,
+        observation: PyTree,
+        *,
+        legal: np.ndarray | None = None,
+        seed: int = 0,
+        sampler: Sampler | None = None,
+        steps: int | None = None,
+    ) -> np.ndarray:
+        """The action (a tuple of K choices) for one observation, or one each for a batch of them."""
+        leaves, expected = jax.tree.leaves(observation), jax.tree.leaves(self.spec.observation)
+        shapes = [np.shape(leaf) for leaf in leaves]
+        lead = len(shapes[0]) - len(expected[0].shape) if len(leaves) == len(expected) else -1
+        fits = all(s[lead:] == e.shape for s, e in zip(shapes, expected, strict=False)) if lead in (0, 1) else False
+        if not fits:
+            raise ValueError(
+                f"observation has shape {shapes}, this policy wants {[e.shape for e in expected]}, "
+                f"with or without one leading axis"
+            )
+        single = lead == 0
+        batched = jax.tree.map(lambda x: jnp.asarray(x)[None] if single else jnp.asarray(x), observation)
+        allowed = None if legal is None else jnp.asarray(legal)[None] if single else jnp.asarray(legal)
+        action = np.asarray(self.act(self.parameters, batched, allowed, jax.random.key(seed), ActSpec(sampler, steps)))
+        return action[0] if single else action
+
+
+def load(path: str | Path) -> LoadedPolicy:
+    """Open a file written by `export` (or `rld2 export`). A foreign or damaged file is refused."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"no policy file at {path}; `rld2 export RUN` writes one")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a readable safetensors file ({error}); export the policy again") from error
+    if header.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a policy of rld2: format {header.get('format')!r}, expected {FORMAT!r}")
+    if header.get("sha256") != _digest(tensors):
+        raise ValueError(f"{path} is damaged: its checksum does not match its contents; export the policy again")
+    config = from_json(header["config"])
+    spec = EnvSpec(
+        name=config.domain.name,
+        observation=_undescribe(json.loads(header["observation"])),
+        action=ActionSpec(tuple(json.loads(header["nvec"]))),
+        num_envs=config.domain.num_envs,
+        can_truncate=json.loads(header["can_truncate"]),
+        discount=float(header["discount"]),
+    )
+    agent = make_agent(config, spec)
+    shapes = jax.eval_shape(lambda key: agent.policy(agent.init(key)), jax.random.key(0))
+    expected = jax.tree_util.tree_leaves_with_path(shapes)
+    names = [jax.tree_util.keystr(at) for at, _ in expected]
+    if set(names) != set(tensors) or any(
+        tensors[n].shape != leaf.shape for n, (_, leaf) in zip(names, expected, strict=True)
+    ):
+        raise ValueError(f"{path} does not hold the parameters its config describes; export the policy again")
+    parameters = jax.tree.unflatten(jax.tree.structure(shapes), [jnp.asarray(tensors[n]) for n in names])
+
+    def act(parameters: PyTree, observation: PyTree, legal: Any, key: Any, how: ActSpec) -> Any:
+        return agent.act(parameters, observation, legal, key, how).action
+
+    return LoadedPolicy(config, spec, agent, parameters, jax.jit(act, static_argnums=4))
+
+
+def _tensors(policy: PyTree) -> dict[str, np.ndarray]:
+    return {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree_util.tree_leaves_with_path(policy)}
+
+
+def _digest(tensors: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(tensors[name]).tobytes())
+    return digest.hexdigest()
+
+
+def _describe(observation: PyTree) -> Any:
+    """An observation of arrays in dictionaries and lists, as JSON."""
+    if isinstance(observation, dict):
+        return {"dict": {k: _describe(v) for k, v in observation.items()}}
+    if isinstance(observation, list | tuple):
+        return {"list": [_describe(v) for v in observation]}
+    return {"shape": list(observation.shape), "dtype": str(observation.dtype)}
+
+
+def _undescribe(record: Any) -> PyTree:
+    if "dict" in record:
+        return {k: _undescribe(v) for k, v in record["dict"].items()}
+    if "list" in record:
+        return tuple(_undescribe(v) for v in record["list"])
+    return jax.ShapeDtypeStruct(tuple(record["shape"]), record["dtype"])

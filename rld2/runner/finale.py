@@ -1,0 +1,116 @@
+"""What a trained run is worth: scores against random play, a learning curve, a film."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+
+from rld2.domains.base import Env
+from rld2.domains.registry import make_domain
+from rld2.report.plots import learning_curve
+from rld2.report.tables import over_seeds, score_table
+from rld2.runner import log, run
+from rld2.runner.config import TrainConfig
+from rld2.runner.evaluate import evaluator, random_agent, with_envs
+from rld2.runner.train import Trained
+from rld2.types import ActSpec
+
+FINALE_SEED = 1_000  # of evaluations and films: no training run draws from it
+
+
+def evaluate(
+    config: TrainConfig,
+    setup: run.Setup,
+    state: Any,
+    *,
+    episodes: int = 100,
+    step_cap: int | None = 10_000,
+    how: ActSpec | None = None,
+    seed: int = FINALE_SEED,
+    env: Env | None = None,
+) -> list[dict[str, Any]]:
+    """Rows of the score table: one a seed, all seeds together, and random play on the same domain."""
+    domain = make_domain(with_envs(config.domain, episodes, step_cap), env)
+    key = jax.random.key(seed)
+    play = evaluator(domain, setup.agent, how)
+    rows: list[dict[str, Any]] = []
+    for index in range(config.seeds):
+        result = play(run.policy_of(setup, state, index), jax.random.fold_in(key, index))
+        rows.append({"seed": config.seed + index, **result.summary()})
+    if config.seeds > 1:
+        mean, low, high = over_seeds([row["mean"] for row in rows])
+        everything = {"episodes": episodes * config.seeds, "mean": mean, "low": low, "high": high}
+        for name in ("capped_share", "mean_length"):
+            everything[name] = sum(row[name] for row in rows) / len(rows)
+        rows.append({"seed": "all", **everything})
+    floor = evaluator(domain, random_agent(setup.agent, domain), None)
+    rows.append({"seed": "random play", **floor(None, key).summary()})
+    return rows
+
+
+def _write_json(path: Path, record: Any) -> None:
+    scratch = path.with_suffix(".partial")
+    scratch.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    scratch.replace(path)
+
+
+def describe(config: TrainConfig, frames: int, step_cap: int | None) -> str:
+    """Everything a score must be quoted with."""
+    parts = [config.name, f"{frames:,} frames", f"K = {config.domain.macro}"]
+    if config.domain.name.startswith("minatar"):
+        parts += [f"sticky {config.domain.sticky:g}", f"{config.domain.actions} actions"]
+    return ", ".join([*parts, "no step cap" if step_cap is None else f"step cap {step_cap:,}"])
+
+
+def score(
+    folder: Path,
+    episodes: int,
+    step_cap: int | None,
+    how: ActSpec,
+    seed: int,
+    console: Console,
+    trained: Trained | None = None,
+) -> list[dict[str, Any]]:
+    """Evaluate a run folder, print the table, and save it as evaluation.json beside the run."""
+    config = run.read_config(folder)
+    setup = run.set_up(config) if trained is None else trained.setup
+    state = run.restore(folder, setup) if trained is None else trained.state
+    frames = int(state.frames.mean())
+    with console.status(f"playing {episodes} episodes a seed ..."):
+        rows = evaluate(config, setup, state, episodes=episodes, step_cap=step_cap, how=how, seed=seed)
+    console.print(score_table(rows, describe(config, frames, step_cap)))
+    sampler = None if how.sampler is None else how.sampler.kind
+    record = {"run": config.name, "frames": frames, "step_cap": step_cap, "sampler": sampler, "steps": how.steps}
+    domain = {"macro": config.domain.macro, "sticky": config.domain.sticky, "actions": config.domain.actions}
+    _write_json(folder / "evaluation.json", record | domain | {"rows": rows})
+    return rows
+
+
+def film(folder: Path, path: Path, decisions: int, fps: int, how: ActSpec, index: int, seed: int) -> None:
+    from rld2.runner.replay import record_play, render
+
+    config = run.read_config(folder)
+    setup = run.set_up(config)
+    policy = run.policy_of(setup, run.restore(folder, setup), index)
+    recording = record_play(setup, policy, jax.random.key(seed), config=config, macro_steps=decisions, how=how)
+    render(recording, path, fps)
+
+
+def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
+    """The end of `rld2 train`: score table, learning curve, replay; and how to go on."""
+    folder = trained.folder
+    cap = config.evaluation_step_cap
+    rows = score(folder, config.evaluation_episodes, cap, ActSpec(), FINALE_SEED, console, trained)
+    floor = rows[-1]["mean"]
+    final = rows[-2] if config.seeds > 1 else rows[0]
+    curve = folder / "curve.png"
+    learning_curve(
+        log.read(folder), curve, title=config.name, random_score=floor, evaluation=final | {"frames": trained.frames}
+    )
+    console.print(f"learning curve  {curve}")
+    with console.status("filming ..."):
+        film(folder, folder / "replay.gif", 40, 8, ActSpec(), 0, FINALE_SEED)
+    console.print(f"replay          {folder / 'replay.gif'}")
+    console.print(f"next            rld2 evaluate {folder} | rld2 export {folder} | tensorboard --logdir {folder}")

@@ -1,0 +1,78 @@
+"""A run folder, and what can be opened from it: config, domain, agent, trained state.
+
+config.json      the resolved config          checkpoints/     Orbax, by frames
+log.jsonl        one report a line            tensorboard/     the same numbers
+evaluation.json  the last evaluation          curve.png, replay.gif
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from rld2.domains.base import Env
+from rld2.domains.registry import make_domain
+from rld2.runner import checkpoint
+from rld2.runner.config import TrainConfig, from_json, make_agent, to_json
+from rld2.runner.loop import Loop, LoopState, build
+from rld2.types import Agent, Domain
+
+CONFIG, CHECKPOINTS = "config.json", "checkpoints"
+
+
+class Setup(NamedTuple):
+    """The parts of a run, built from its config."""
+
+    domain: Domain
+    agent: Agent
+    loop: Loop
+    keys: Any
+
+
+def set_up(config: TrainConfig, env: Env | None = None) -> Setup:
+    domain = make_domain(config.domain, env)
+    agent = make_agent(config, domain.spec)
+    per_iteration = config.domain.num_envs * agent.experience.length * config.domain.macro
+    loop = build(domain, agent, iterations=max(1, config.log_frames // per_iteration))
+    return Setup(domain, agent, loop, jax.random.split(jax.random.key(config.seed), config.seeds))
+
+
+def create(config: TrainConfig) -> Path:
+    """A new run folder with its config; an existing run is never written over."""
+    folder = config.out if config.out is not None else _numbered(Path("runs") / config.name.replace("/", "-"))
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(
+            f"run folder {folder} is not empty; choose another --out, or continue it with --resume {folder}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).write_text(to_json(config) + "\n", encoding="utf-8")
+    return folder
+
+
+def _numbered(stem: Path) -> Path:
+    number = 1
+    while (folder := stem.with_name(f"{stem.name}-{number}")).exists():
+        number += 1
+    return folder
+
+
+def read_config(folder: Path) -> TrainConfig:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a run folder (it has no {CONFIG}); `rld2 train` makes one")
+    try:
+        return from_json(path.read_text(encoding="utf-8"))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def restore(folder: Path, setup: Setup) -> LoopState:
+    return checkpoint.restore(folder / CHECKPOINTS, jax.eval_shape(setup.loop.init, setup.keys))
+
+
+def policy_of(setup: Setup, state: LoopState, seed: int) -> Any:
+    """The acting part of one seed's learner."""
+    seeds = setup.keys.shape[0]
+    if not 0 <= seed < seeds:
+        raise ValueError(f"seed index must be in 0..{seeds - 1} for this run, got {seed}")
+    return jax.tree.map(lambda x: x[seed], setup.agent.policy(state.learner))

@@ -1,0 +1,107 @@
+"""Training: advance, log, checkpoint, until the frames are used up or somebody says stop."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from rld2.domains.base import Env
+from rld2.runner import checkpoint, run
+from rld2.runner.config import TrainConfig
+from rld2.runner.log import Logger
+from rld2.runner.loop import LoopState
+from rld2.types import Metrics
+
+
+class Trained(NamedTuple):
+    """Where a run stands after `train`."""
+
+    folder: Path
+    frames: int
+    finished: bool
+    setup: run.Setup
+    state: LoopState
+
+
+@contextmanager
+def stop_requests() -> Iterator[Callable[[], str | None]]:
+    """Turns Ctrl-C and SIGTERM into a question the loop asks between two programs; a second one stops at once."""
+    asked: list[str] = []
+
+    def remember(number: int, _: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(signal.Signals(number).name)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    try:
+        before = [signal.signal(number, remember) for number in numbers]
+    except ValueError:  # not in the main thread: signals are somebody else's
+        yield lambda: None
+        return
+    try:
+        yield lambda: asked[0] if asked else None
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def train(
+    config: TrainConfig,
+    env: Env | None = None,
+    *,
+    resume: Path | None = None,
+    on_log: Callable[[dict[str, Any]], bool | None] | None = None,
+) -> Trained:
+    """Run `config`, or continue the run in the folder `resume` with it. `on_log` sees each report; False stops the run.
+
+    Stopped in any way, the run is checkpointed where it stands and `resume` continues it bit for bit.
+    """
+    setup = run.set_up(config, env)
+    folder = run.create(config) if resume is None else resume
+    checkpoints = folder / run.CHECKPOINTS
+    if resume is None or checkpoint.latest(checkpoints) is None:
+        state = setup.loop.init(setup.keys)
+        for _ in range(setup.loop.warm_iterations):
+            state = setup.loop.warm(state)
+    else:
+        state = run.restore(folder, setup)
+    frames = int(np.mean(state.frames))
+    saved = frames
+    with Logger(folder, config.frames, frames) as logger, stop_requests() as asked:
+        started = time.monotonic()
+        while frames < config.frames:
+            state, metrics = setup.loop.advance(state)
+            frames = int(np.mean(state.frames))
+            record = report(state, metrics, frames, time.monotonic() - started)
+            logger.write(record)
+            stop = asked() or ("on_log" if on_log is not None and on_log(record) is False else None)
+            if stop or frames >= config.frames or frames - saved >= config.checkpoint_frames:
+                checkpoint.save(checkpoints, frames, state)
+                saved = frames
+            if stop:
+                logger.say(f"stopped by {stop} at {frames:,} frames; continue with: rld2 train --resume {folder}")
+                break
+    return Trained(folder, frames, frames >= config.frames, setup, state)
+
+
+def report(state: LoopState, metrics: Metrics, frames: int, seconds: float) -> dict[str, Any]:
+    """One line of the log; lists have one entry a seed. Returns are of episodes that ended since the last line."""
+    episodes = jax.device_get(state.collector.episodes)
+
+    def per_episode(total: np.ndarray) -> list[float | None]:
+        return [round(float(t / n), 4) if n else None for t, n in zip(total, episodes.ended, strict=True)]
+
+    record: dict[str, Any] = {
+        "frames": frames,
+        "seconds": round(seconds, 2),
+        "return": per_episode(episodes.ended_score),
+        "episode_length": per_episode(episodes.ended_length),
+        "episodes": [int(n) for n in episodes.ended],
+    }
+    return record | {name: [round(float(x), 6) for x in value] for name, value in jax.device_get(metrics).items()}
