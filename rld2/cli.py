@@ -69,6 +69,11 @@ class Export:
     """Which of the run's seeds."""
 
 
+@dataclass(frozen=True)
+class Presets:
+    """List the presets of `rld2 train`."""
+
+
 def train(arguments: Sequence[str]) -> None:
     """Train a policy; without a preset, the default one. `rld2 train PRESET --help` shows what can be changed."""
     from rld2.presets import DEFAULT, preset
@@ -113,7 +118,7 @@ def presets(arguments: Sequence[str]) -> None:
     from rld2.presets import DEFAULT, PRESETS
     from rld2.runner.config import kind_of
 
-    tyro.cli(type("Presets", (), {"__doc__": presets.__doc__}), args=list(arguments), prog="rld2 presets")
+    tyro.cli(Presets, args=list(arguments), prog="rld2 presets")
     table = Table("preset", "agent", "K", "frames", title="rld2 train PRESET")
     for name, config in PRESETS.items():
         mark = " (default)" if name == DEFAULT else ""

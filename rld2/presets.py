@@ -7,38 +7,73 @@ from rld2.agents.optimise import OptimiserConfig
 from rld2.agents.rkl import RKLConfig
 from rld2.domains.minatar import GAMES
 from rld2.domains.registry import DomainConfig
+from rld2.losses.temperature import TemperatureConfig
 from rld2.runner.config import TrainConfig
 
 DEFAULT = "minatar/breakout/rkl"
 
 
 def _minatar(game: str) -> dict[str, TrainConfig]:
-    """Two-core presets: K = 4, sticky actions 0.1, minimal action set."""
+    """Two-core presets: K = 4, sticky actions 0.1, minimal action set. What led to the values: docs/learning.md."""
     rkl = TrainConfig(
         name=f"minatar/{game}/rkl",
-        domain=DomainConfig(f"minatar/{game}", macro=4, num_envs=128),
-        agent=RKLConfig(optimiser=OptimiserConfig(1e-3, final_share=0.0, max_gradient_norm=0.5), final_entropy=0.0),
+        domain=DomainConfig(f"minatar/{game}", macro=4, num_envs=64),
+        agent=RKLConfig(
+            optimiser=OptimiserConfig(1e-3, final_share=0.0, max_gradient_norm=0.5),
+            rollout=16,
+            minibatches=4,
+            entropy=0.02,
+            final_entropy=0.0,
+        ),
         frames=3_000_000,
     )
     fkl = dataclasses.replace(
         rkl,
         name=f"minatar/{game}/fkl",
-        domain=dataclasses.replace(rkl.domain, num_envs=64),
-        agent=FKLConfig(),
+        agent=FKLConfig(
+            optimiser=OptimiserConfig(1e-3, final_share=0.1),
+            temperature=TemperatureConfig(budget=0.2, floor=0.1),
+            entropy=0.15,
+            final_entropy=0.0,
+            policy_weight=0.1,
+            n_step=8,
+            target_rate=0.05,
+            updates=8,
+            capacity=30_000,
+        ),
     )
     return {rkl.name: rkl, fkl.name: fkl}
 
 
 def _toy() -> dict[str, TrainConfig]:
-    """Seconds each; both reach the known optimum."""
+    """Seconds each; both agents reach the known optimum."""
+    fkl = FKLConfig(
+        temperature=TemperatureConfig(budget=0.3, floor=0.1),
+        entropy=0.2,
+        final_entropy=0.0,
+        policy_weight=0.1,
+        batch_size=64,
+        target_rate=0.05,
+        capacity=20_000,
+        prefill=1_000,
+    )
+    rkl = RKLConfig(
+        optimiser=OptimiserConfig(1e-3, final_share=0.0, max_gradient_norm=0.5),
+        rollout=4,
+        minibatches=4,
+        entropy=0.3,
+        final_entropy=0.0,
+    )
     presets = {}
     for name, macro in (("bandit", 1), ("keydoor", 2)):
-        domain = DomainConfig(f"toy/{name}", macro=macro, num_envs=32, discount=0.97, step_cap=100)
-        fkl = FKLConfig(batch_size=64, capacity=20_000, prefill=1_000)
-        rkl = RKLConfig(optimiser=OptimiserConfig(2e-3, max_gradient_norm=0.5), minibatches=4)
-        for kind, agent in (("fkl", fkl), ("rkl", rkl)):
+        for kind, agent, num_envs, frames in (("fkl", fkl, 32, 40_000), ("rkl", rkl, 256, 100_000)):
+            domain = DomainConfig(f"toy/{name}", macro=macro, num_envs=num_envs, discount=0.97, step_cap=100)
             presets[f"toy/{name}/{kind}"] = TrainConfig(
-                name=f"toy/{name}/{kind}", domain=domain, agent=agent, frames=200_000, log_frames=20_000
+                name=f"toy/{name}/{kind}",
+                domain=domain,
+                agent=agent,
+                frames=macro * frames,
+                log_frames=macro * 10_000,
             )
     return presets
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -85,6 +85,7 @@ class TimeStep(NamedTuple):
         return self.terminated | self.truncated
 
 
+@runtime_checkable
 class Domain(Protocol):
     """A vector of environments that reset themselves. `active` False holds an environment still for this step."""
 

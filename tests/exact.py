@@ -104,6 +104,20 @@ def elbo(mu: Mu, action: Tokens, schedule: Schedule, spec: ActionSpec) -> float:
     return total
 
 
+def elbo_gradient(mu: Mu, weights: np.ndarray, schedule: Schedule, spec: ActionSpec) -> np.ndarray:
+    """Of the ELBO of all actions, weighted, with respect to the logits of a table (n, state, k, v)."""
+    gradient = np.zeros((schedule.steps + 1, (spec.vocab + 1) ** spec.length, spec.length, spec.vocab))
+    for action, weight in zip(spec.all_actions(), weights, strict=True):
+        for n in range(1, schedule.steps + 1):
+            for mask, chance in mask_chances(schedule, n, spec.length).items():
+                tokens = masked(tuple(action), mask, spec)
+                error = np.eye(spec.vocab)[action] - mu(tokens, n)  # of log softmax
+                gradient[n, code(np.array(tokens), spec)] += (
+                    weight * schedule.abar[n] * chance * error * np.array(mask)[:, None]
+                )
+    return gradient
+
+
 # The reverse process: the law of every a^n by following the Markov chain.
 
 
@@ -237,8 +251,11 @@ def step_chance(mu: Mu, before, after, schedule: Schedule, n: int, spec: ActionS
 
 
 def counts(rows) -> Law:
-    values, number = np.unique(np.asarray(rows), axis=0, return_counts=True)
-    return {tuple(int(x) for x in value): float(n) for value, n in zip(values, number, strict=True)}
+    rows = np.asarray(rows, np.int64)
+    _, first, number = np.unique(
+        rows @ (rows.max() + 1) ** np.arange(rows.shape[-1]), return_index=True, return_counts=True
+    )
+    return {tuple(value): float(n) for value, n in zip(rows[first].tolist(), number, strict=True)}
 
 
 def assert_drawn_from(observed: Mapping, law: Mapping, significance: float = 1e-4) -> None:

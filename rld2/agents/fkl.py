@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from rld2.agents.optimise import OptimiserConfig, apply_gradient, soft_update
+from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, soft_update
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.diffusion.elbo import DRAWS, Noised, elbo_estimate
 from rld2.diffusion.sample import Chain, entropy
@@ -20,7 +20,6 @@ from rld2.losses.temperature import (
     dual,
     effective_sample_size,
     kl_to_uniform,
-    masked_mean,
     solve,
 )
 from rld2.networks.heads import Backbone, Critic
@@ -36,6 +35,7 @@ class FKLConfig:
     optimiser: OptimiserConfig = OptimiserConfig()
     temperature: TemperatureConfig = TemperatureConfig()
     entropy: float = 0.0  # bonus for the entropy of mu, with the weights of the ELBO
+    final_entropy: float | None = None  # reached linearly at the end of the run; None: constant
     num_samples: int = 8  # M, actions sampled per state for target and improvement
     pairs: str = "chain"  # chain: on-policy diffusion; step / count: pairs of the forward process
     n_step: int = 1  # (macro-)steps of reward before the bootstrap
@@ -76,13 +76,16 @@ class FKLState(NamedTuple):
 
 
 class Bootstrap(NamedTuple):
-    """The n-step reward of a sequence, and the state that follows it."""
+    """The n-step reward of a sequence, and the state that follows it.
+
+    After a termination that is the next episode's first state (with factor 0): a terminated state itself is never
+    sampled for, neither in the TD target nor in the improvement, and one-step episodes can be learned from.
+    """
 
     reward: Float[Array, " b"]
     factor: Float[Array, " b"]
     observation: PyTree
     legal: Bool[Array, "b k v"] | None
-    alive: Float[Array, " b"]  # 0 where the episode terminated: no bootstrap, no improvement
 
 
 def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
@@ -108,20 +111,20 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         return Acted(chain.action[:, 0], memory=None)
 
     def temperature_for(
-        state: FKLState, q: Float[Array, "b m"], include: Float[Array, " b"], frames: Int[Array, ""]
+        state: FKLState, q: Float[Array, "b m"], frames: Int[Array, ""]
     ) -> tuple[FKLState, Float[Array, ""] | None, Metrics]:
         """lambda of this batch by the configured rule; the dual also takes its gradient step here."""
         how = config.temperature
-        budget = how.budget_at(frames)
+        budget, everything = how.budget_at(frames), jnp.ones(q.shape[0])
         if how.mode == "greedy":
             return state, None, {"temperature": jnp.zeros(()), "budget_saturated": jnp.zeros(())}
         if how.mode == "exact":
             lowest = jnp.maximum(how.minimum, how.floor * jnp.std(q))
-            solved = solve(q, budget, include, lowest, how.maximum)
+            solved = solve(q, budget, everything, lowest, how.maximum)
             return state, solved.value, {"temperature": solved.value, "budget_saturated": solved.saturated * 1.0}
         value = jnp.exp(state.log_temperature)
         if how.mode == "dual":
-            gradient = jax.grad(lambda log: dual(jnp.exp(log), q, budget, include))(state.log_temperature)
+            gradient = jax.grad(lambda log: dual(jnp.exp(log), q, budget, everything))(state.log_temperature)
             step, dual_state = dual_optimiser.update(gradient, state.dual_optimiser)
             log = optax.apply_updates(state.log_temperature, step)
             log = jnp.clip(jnp.asarray(log), jnp.log(how.minimum), jnp.log(how.maximum))
@@ -135,7 +138,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         legal: Legal,
         chain: Chain,
         weights: Float[Array, "b m"],
-        include: Float[Array, " b"],
+        bonus_weight: Float[Array, ""],
         key: Key[Array, ""],
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The weighted ELBO, and the entropy of the policy's first reverse step (per component, for the log)."""
@@ -167,8 +170,8 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         else:
             pair = DRAWS[config.pairs](key, chain.action, schedule, action.mask_token)
             elbo, bonus = term(predict(pair.tokens, pair.step), pair)
-        loss = fkl_loss(elbo, weights, include) - config.entropy * masked_mean(jnp.mean(bonus, axis=-1), include)
-        return loss, masked_mean(spread, include)
+        loss = fkl_loss(elbo, weights, jnp.ones(weights.shape[0])) - bonus_weight * jnp.mean(bonus)
+        return loss, jnp.mean(spread)
 
     def bootstrap(data: Transition) -> Bootstrap:
         """From sequences (b, n + 1): the n-step reward and the state to bootstrap from, cut at an episode's end."""
@@ -190,7 +193,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             )
             # what is legal in a state that was cut off is not known: anything valid may be proposed there
             legal = None if legal is None else legal | cut[:, None, None]
-        return Bootstrap(reward, factor, observation, legal, 1.0 - pick(data.terminated, last))
+        return Bootstrap(reward, factor, observation, legal)
 
     def update(state: FKLState, batch: Batch, key: Key[Array, ""]) -> Updated:
         """`critic_updates` steps on the critic, the last of them on the policy too."""
@@ -212,7 +215,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         chain = jax.tree.map(jax.lax.stop_gradient, chain)
         q = old.critic(old_embedding, chain.action)
         target = boot.reward + boot.factor * jnp.mean(q, axis=-1)
-        state, temperature, metrics = temperature_for(state, q, boot.alive, frames)
+        state, temperature, metrics = temperature_for(state, q, frames)
         weights = mirror_descent_weights(q, temperature)
 
         def loss(online: Networks) -> tuple[Float[Array, ""], Metrics]:
@@ -223,7 +226,8 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             if not improve:
                 return critic_loss, extra
             embedding = online.policy.torso(boot.observation)
-            actor_loss, spread = policy_loss(online.policy, embedding, boot.legal, chain, weights, boot.alive, key_pair)
+            bonus = anneal(config.entropy, config.final_entropy, frames, total_frames)
+            actor_loss, spread = policy_loss(online.policy, embedding, boot.legal, chain, weights, bonus, key_pair)
             extra |= {"policy_loss": actor_loss, "entropy": spread}
             return critic_loss + config.policy_weight * actor_loss, extra
 
@@ -231,10 +235,10 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         share = config.optimiser.share_at(frames, total_frames)
         online, optimiser_state = apply_gradient(optimiser, state.optimiser, state.online, gradient, share)
         metrics |= extra | {
-            "kl": masked_mean(kl_to_uniform(weights), boot.alive),
-            "effective_samples": masked_mean(effective_sample_size(weights), boot.alive),
+            "kl": jnp.mean(kl_to_uniform(weights)),
+            "effective_samples": jnp.mean(effective_sample_size(weights)),
             "target_spread": jnp.std(target),
-            "advantage_spread": masked_mean(jnp.std(q, axis=-1), boot.alive),
+            "advantage_spread": jnp.mean(jnp.std(q, axis=-1)),
         }
         target_networks = soft_update(state.target, online, config.target_rate)
         return state._replace(online=online, target=target_networks, optimiser=optimiser_state), metrics

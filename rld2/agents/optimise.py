@@ -23,8 +23,13 @@ class OptimiserConfig:
 
     def share_at(self, frames: Int[Array, ""], total: int) -> Float[Array, ""]:
         """The share of the learning rate in force after `frames` of `total`."""
-        done = jnp.clip(frames / total, 0.0, 1.0)
-        return 1.0 + (self.final_share - 1.0) * done
+        return anneal(1.0, self.final_share, frames, total)
+
+
+def anneal(start: float, final: float | None, frames: Int[Array, ""], total: int) -> Float[Array, ""]:
+    """Linear from `start` to `final` (None: constant) over the frames of a run."""
+    done = jnp.clip(frames / total, 0.0, 1.0)
+    return start + ((start if final is None else final) - start) * done
 
 
 def apply_gradient(

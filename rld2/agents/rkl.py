@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from rld2.agents.optimise import OptimiserConfig, apply_gradient
+from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.losses.kl import StepTerms, rkl_loss, step_terms
 from rld2.losses.returns import gae, step_discount
@@ -88,6 +88,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         )
     if config.kl_penalty == "exact":
         config.temperature.check(num_samples)
+    token_dtype = jnp.uint8 if spec.action.mask_token < 256 else jnp.int32
 
     def init(key: Key[Array, ""]) -> RKLState:
         key_policy, key_value = jax.random.split(key)
@@ -101,7 +102,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         chain = policy.sample(key, embedding, legal, how=how)
         kept = None if chain.kept is None else jnp.moveaxis(chain.kept[:, :, 0], 0, 1)
         tokens = jnp.moveaxis(chain.tokens[:, :, 0], 0, 1)
-        return Acted(chain.action[:, 0], Memory(tokens.astype(jnp.uint8), kept, networks.value(embedding)))
+        return Acted(chain.action[:, 0], Memory(tokens.astype(token_dtype), kept, networks.value(embedding)))
 
     def logits_of(policy: Policy, embedding: Float[Array, "b d"], sample: Sample) -> Float[Array, "b n k v"]:
         """Logits at every state of the stored chains."""
@@ -176,9 +177,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         samples, report = prepare(state.networks, batch)
         temperature, extra = temperature_for(samples.advantage, batch.frames)
         share = config.optimiser.share_at(batch.frames, total_frames)
-        done = jnp.clip(batch.frames / total_frames, 0.0, 1.0)
-        final = config.entropy if config.final_entropy is None else config.final_entropy
-        bonus = config.entropy + (final - config.entropy) * done
+        bonus = anneal(config.entropy, config.final_entropy, batch.frames, total_frames)
 
         def loss(networks: Networks, sample: Sample) -> tuple[Float[Array, ""], Metrics]:
             embedding = networks.policy.torso(sample.observation)

@@ -1,6 +1,6 @@
 """From one JAX environment to a `Domain`: many copies, automatic resets, an optional step cap."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ class Outcome(NamedTuple):
     truncated: Bool[Array, ""] | bool = False
 
 
+@runtime_checkable
 class Env(Protocol):
     """A single environment in JAX; all a user has to write. An optional method `legal(state) -> Bool[k, v]`, an
     optional attribute `noop` (an action that is always legal) and an optional `can_truncate` are honoured."""
@@ -107,6 +108,6 @@ class VectorDomain:
             truncated=truncated,
             duration=live.astype(jnp.int32),
             score=reward,
-            final_observation=outcome.observation if self.spec.can_truncate else None,
+            final_observation=where(live, outcome.observation, state.observation) if self.spec.can_truncate else None,
             legal=self._legal(after.env),
         )

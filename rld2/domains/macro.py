@@ -50,7 +50,8 @@ class MacroDomain:
         gamma = self.inner.spec.discount
         start = jax.eval_shape(lambda: self.inner.step(inner_state, actions[0], key, live)[1])
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), start)
-        zeros = zeros._replace(legal=legal)
+        held = None if zeros.final_observation is None else inner_state.observation
+        zeros = zeros._replace(legal=legal, final_observation=held)
 
         def play(carry: tuple, inputs: tuple) -> tuple:
             inner_state, total, live = carry

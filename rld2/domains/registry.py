@@ -30,6 +30,10 @@ class DomainConfig:
             raise ValueError(f"discount must be in [0, 1], got {self.discount}")
         if self.step_cap is not None and self.step_cap < 1:
             raise ValueError(f"step_cap must be 1 or more, got {self.step_cap}")
+        if not 0.0 <= self.sticky <= 1.0:
+            raise ValueError(f"sticky must be a probability, got {self.sticky}")
+        if self.actions not in ("minimal", "full"):
+            raise ValueError(f"actions must be one of ['minimal', 'full'], got {self.actions!r}")
 
 
 def _minatar(game: str) -> Callable[[DomainConfig], Env]:

@@ -1,5 +1,6 @@
 """Replay of sequences, over flashbax's trajectory buffer."""
 
+import math
 from typing import Any, NamedTuple, cast
 
 import flashbax
@@ -35,6 +36,18 @@ def make_buffer(config: Replay, num_envs: int) -> Buffer:
         raise ValueError(
             f"replay capacity {config.capacity} must hold the prefill ({config.prefill}) and one sequence of "
             f"{config.sequence} steps for each of {num_envs} environments; raise capacity"
+        )
+    if config.length > config.capacity // num_envs:
+        raise ValueError(
+            f"a collection of {config.length} steps of {num_envs} environments does not fit into a replay of capacity "
+            f"{config.capacity}; raise capacity or collect fewer steps"
+        )
+    collections = math.ceil(config.prefill / (num_envs * config.length)) + 1  # the first update has one of its own
+    if collections * config.length < config.sequence:
+        needed = num_envs * (config.sequence - config.length)
+        raise ValueError(
+            f"the first update would find {collections * config.length} steps of each environment, less than a "
+            f"sequence of {config.sequence} (n_step + 1); raise prefill to {needed}"
         )
     flash = flashbax.make_trajectory_buffer(
         add_batch_size=num_envs,

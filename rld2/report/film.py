@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -26,7 +26,7 @@ CHANNELS = (
 )
 PAINTS = (BACK, FIELD, TEXT, MUTED, MASKED, HATCH, SETTLED, FRESH, PLAYED, NOW, *CHANNELS)
 COLORS = 100  # more, for the shades between them and for photographs
-MARGIN, SCREEN, LABEL, CELL, SMALLEST = 16, 270, 34, 54, 15  # pixels
+MARGIN, SCREEN, LABEL, CELL, SMALLEST = 16, 270, 34, 54, 18  # pixels
 SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -120,7 +120,8 @@ class Stage:
         pen.text((MARGIN, MARGIN), self.recording.title, TEXT, _font(16, bold=True))
         pen.text((self.size[0] - MARGIN, MARGIN + 2), decided, MUTED, _font(13), anchor="ra")
         screen = screenshot(shot.observation, self.low, self.high)
-        picture.paste(screen, (MARGIN, self.top + (SCREEN - screen.height) // 2))
+        corner = (MARGIN + (SCREEN - screen.width) // 2, self.top + (SCREEN - screen.height) // 2)
+        picture.paste(screen, corner)
         self._score(pen, shot)
         self._chain(picture, pen, shot)
         self._status(pen, shot)
@@ -244,9 +245,9 @@ def _tile(side: int, look: str, glyph: str) -> Image.Image:
     """A cell of the chain; the last two pixels are the gap to its neighbours."""
     picture = Image.new("RGB", (side, side), BACK)
     pen = ImageDraw.Draw(picture)
-    box = (0, 0, side - 3, side - 3)
+    box, round_by = (0, 0, side - 3, side - 3), min(4, side // 6)
     if look == "hidden":
-        pen.rounded_rectangle(box, 4, outline=FIELD)
+        pen.rounded_rectangle(box, round_by, outline=FIELD)
         return picture
     if look in ("masked", "remasked"):
         hatched = Image.new("RGB", picture.size, MASKED)
@@ -254,12 +255,12 @@ def _tile(side: int, look: str, glyph: str) -> Image.Image:
         for x in range(-side, side, 9):
             lines.line([(x, side), (x + side, 0)], HATCH)
         shape = Image.new("L", picture.size)
-        ImageDraw.Draw(shape).rounded_rectangle(box, 4, fill=255)
+        ImageDraw.Draw(shape).rounded_rectangle(box, round_by, fill=255)
         picture.paste(hatched, mask=shape)
-        pen.rounded_rectangle(box, 4, outline=CHANNELS[3] if look == "remasked" else HATCH)
+        pen.rounded_rectangle(box, round_by, outline=CHANNELS[3] if look == "remasked" else HATCH)
         return picture
     fill = {"fresh": FRESH, "now": NOW, "played": PLAYED}.get(look, SETTLED)
-    pen.rounded_rectangle(box, 4, fill=fill, outline=FRESH if look == "was fresh" else None)
+    pen.rounded_rectangle(box, round_by, fill=fill, outline=FRESH if look == "was fresh" else None)
     ink = BACK if look in ("fresh", "now") else MUTED if look == "played" else TEXT
     size = round(side * (0.58 if len(glyph) == 1 else 0.42))
     pen.text(((side - 3) / 2, (side - 3) / 2), glyph, ink, _font(size, bold=True), anchor="mm")
@@ -281,11 +282,11 @@ def _rgb(color: str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(color[1:]))
 
 
-def _sixteen(pixels: float) -> int:
-    return 16 * -(-round(pixels) // 16)
+def _sixteen(pixels: int) -> int:
+    return 16 * -(-pixels // 16)
 
 
-def render(recording: Recording, path: str | Path, fps: float = 8) -> None:
+def render(recording: Recording, path: str | Path, fps: int = 8) -> None:
     """Write the film to `path`: a GIF or an MP4, as its suffix says."""
     path = Path(path)
     if path.suffix.lower() not in FORMATS:
@@ -304,7 +305,7 @@ def render(recording: Recording, path: str | Path, fps: float = 8) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _write_gif(stage: Stage, plan: list[Shot], path: Path, fps: float) -> None:
+def _write_gif(stage: Stage, plan: list[Shot], path: Path, fps: int) -> None:
     """One palette for all pictures: they share it instead of bringing 256 colours each, and nothing flickers."""
     samples = [np.asarray(stage.draw(shot)) for shot in plan[:: max(1, len(plan) // 16)]]
     adaptive = Image.fromarray(np.concatenate(samples)).quantize(COLORS, Image.Quantize.MEDIANCUT, kmeans=1)
@@ -326,11 +327,12 @@ def _write_gif(stage: Stage, plan: list[Shot], path: Path, fps: float) -> None:
     )
 
 
-def _write_mp4(stage: Stage, plan: list[Shot], path: Path, fps: float) -> None:
+def _write_mp4(stage: Stage, plan: list[Shot], path: Path, fps: int) -> None:
     # without it the writer forks with a hook, which a process with the threads of JAX must not do
     os.environ.setdefault("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")
     import imageio.v2 as imageio
 
-    with imageio.get_writer(path, fps=fps, codec="libx264", quality=7, macro_block_size=16) as writer:
+    writer: Any = imageio.get_writer(path, fps=fps, codec="libx264", quality=7, macro_block_size=16)
+    with writer:
         for shot in [*plan, *repeat(plan[-1], round(HOLD * fps) - 1)]:
             writer.append_data(np.asarray(stage.draw(shot)))

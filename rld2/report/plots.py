@@ -35,9 +35,17 @@ def learning_curve(
 ) -> None:
     """Draw `records` (the lines of a run's log) to `path`, whose suffix chooses the format.
 
-    `evaluation` holds `mean`, and `low` and `high` if there is an interval; it is drawn at the end of the run.
+    `evaluation` holds `mean`; `low` and `high` if there is an interval; `frames` unless it was made at the end.
     """
-    path = Path(path)
+    _save(curve_figure(records, title, random_score, evaluation), Path(path))
+
+
+def curve_figure(
+    records: Sequence[Mapping[str, Any]],
+    title: str,
+    random_score: float | None = None,
+    evaluation: Mapping[str, Any] | None = None,
+) -> Figure:
     figure = Figure(figsize=SIZE, dpi=RESOLUTION, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -58,7 +66,7 @@ def learning_curve(
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         axes.legend(handles, labels, frameon=False, fontsize=10, labelcolor=INK, loc="best")
-    _save(figure, path)
+    return figure
 
 
 def read_curve(records: Sequence[Mapping[str, Any]]) -> Curve:
@@ -137,7 +145,7 @@ def _evaluation(axes: Axes, curve: Curve, evaluation: Mapping[str, Any]) -> None
     mean, low, high = (evaluation.get(name) for name in ("mean", "low", "high"))
     if mean is None:
         return
-    where = float(curve.frames[-1]) if len(curve.frames) else 0.0
+    where = evaluation.get("frames", curve.frames[-1] if len(curve.frames) else 0.0)
     known = low is not None and high is not None
     error = [[mean - low], [high - mean]] if known else None
     label = f"final evaluation: {mean:.3g}" + (f" ({low:.3g} to {high:.3g})" if known else "")

@@ -87,7 +87,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _number(value: float | None) -> str:
+def _number(value: Any) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.2f}"

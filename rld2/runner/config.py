@@ -27,7 +27,6 @@ class TrainConfig:
     out: Path | None = None  # the run folder; None: runs/<name>, numbered
     log_frames: int = 50_000  # between two lines of the log
     checkpoint_frames: int = 500_000  # between two checkpoints
-    evaluation_frames: int = 0  # between two evaluations while training; 0: only at the end
     evaluation_episodes: int = 100
     evaluation_step_cap: int | None = 10_000  # primitive steps after which an evaluation episode is cut
     finale: bool = True  # at the end: score table, learning curve and replay

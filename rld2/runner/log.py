@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -43,7 +43,7 @@ class Logger:
         )
         self.task = self.progress.add_task("train", total=total, completed=done, rate=0.0, shown="compiling ...")
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Logger":
         self.progress.start()
         return self
 

@@ -13,10 +13,12 @@ from rld2.domains.base import Env, VectorDomain
 from rld2.domains.macro import MacroDomain
 from rld2.domains.minatar import MinAtar
 from rld2.domains.registry import make_domain
-from rld2.report.film import Decision, Recording, Step
+from rld2.report.film import Decision, Recording, Step, render
 from rld2.runner.config import TrainConfig
 from rld2.runner.run import Setup
 from rld2.types import ActSpec, Domain, TimeStep
+
+__all__ = ["Recording", "action_names", "record_play", "render"]
 
 MINATAR_ACTIONS = (("○", "no-op"), ("←", "left"), ("↑", "up"), ("→", "right"), ("↓", "down"), ("✦", "fire"))
 
@@ -43,32 +45,43 @@ def record_play(
     noop = jnp.asarray(getattr(domain, "noop", (0,) * width), jnp.int32)
 
     @jax.jit
-    def decide(policy: PyTree, step: TimeStep, key: Key[Array, ""]) -> Int[Array, "n k"]:
+    def decide(policy: PyTree, step: TimeStep, number: Int[Array, ""]) -> tuple[Int[Array, "n k"], Any]:
+        """The chain, and a key for each primitive step."""
+        key_act, key_step = jax.random.split(jax.random.fold_in(key_play, number))
         model = policy if isinstance(policy, Policy) else policy.policy
         legal = _legal(model.action.valid, step.legal)
-        return model.sample(key, model.torso(step.observation), legal, how=how).tokens[:, 0, 0]
+        chain = model.sample(key_act, model.torso(step.observation), legal, how=how)
+        return chain.tokens[:, 0, 0], jax.random.split(key_step, length)
 
     @jax.jit
-    def play(state: Any, before: TimeStep, action: Int[Array, " w"], key: Key[Array, ""]) -> Any:
+    def play(
+        state: Any,
+        before: TimeStep,
+        plan: Int[Array, " k"],
+        keys: Key[Array, " l"],
+        number: Int[Array, ""],
+    ) -> tuple[Any, TimeStep, Int[Array, " w"]]:
+        """Primitive step `number` of the plan; also what was really played."""
+        action = plan.reshape(length, width)[number]
         if before.legal is not None:
             allowed = jnp.take_along_axis(before.legal[0], action[:, None], axis=-1)[:, 0]
             action = jnp.where(allowed, action, noop)
-        return *domain.step(state, action[None], key), action
+        return *domain.step(state, action[None], keys[number]), action
 
     key_start, key_play = jax.random.split(key)
     state, step = jax.jit(domain.reset)(key_start)
     decisions: list[Decision] = []
-    seen, ending = step.observation, "stopped"
+    seen, ending = _picture(step.observation), "stopped"
     while len(decisions) < macro_steps and ending == "stopped":
-        key_act, key_step = jax.random.split(jax.random.fold_in(key_play, len(decisions)))
-        tokens = decide(policy, step, key_act)
-        decision = Decision(_picture(seen), np.asarray(tokens), [])
-        for planned, key_one in zip(tokens[-1].reshape(length, width), jax.random.split(key_step, length), strict=True):
-            state, step, action = play(state, step, planned, key_one)
-            seen = step.final_observation
-            decision.steps.append(Step(np.asarray(action), _picture(seen), float(step.score[0])))
-            if step.ended[0]:
-                ending = "terminated" if step.terminated[0] else "truncated"
+        tokens, keys = decide(policy, step, len(decisions))
+        chain = np.asarray(tokens)
+        decision = Decision(seen, chain, [])
+        for number in range(length):
+            state, step, action = play(state, step, chain[-1], keys, number)
+            seen = _picture(step.final_observation)
+            decision.steps.append(Step(np.asarray(action), seen, float(np.asarray(step.score)[0])))
+            if np.asarray(step.terminated)[0] or np.asarray(step.truncated)[0]:
+                ending = "terminated" if np.asarray(step.terminated)[0] else "truncated"
                 break
         decisions.append(decision)
     glyphs, names = action_names(getattr(domain, "env", None), setup.domain.spec.action.vocab)
@@ -105,5 +118,5 @@ def _legal(valid: Bool[np.ndarray, "k v"], first: Bool[Array, "1 w v"] | None) -
 
 def _picture(observation: PyTree) -> np.ndarray:
     """One array to look at: the observation of the only environment, its parts joined if there are several."""
-    parts = [np.asarray(leaf[0]) for leaf in jax.tree.leaves(observation)]
+    parts = [np.asarray(leaf)[0] for leaf in jax.tree.leaves(observation)]
     return parts[0] if len(parts) == 1 else np.concatenate([part.ravel().astype(float) for part in parts])

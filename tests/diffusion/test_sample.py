@@ -53,7 +53,7 @@ SAMPLERS = {
 }
 SCHEDULES = {1: Schedule(1), 2: Schedule(2, "cosine"), 3: Schedule(3), 5: Schedule(5, "polynomial", 1.5)}
 FORBIDDEN = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 0]], bool)  # what is legal in the second state
-NUMBER = 15_000
+NUMBER = 8000
 
 
 class Case(NamedTuple):
@@ -182,7 +182,7 @@ def test_sampling_is_in_float32():
     """Half-precision logits are read, but probabilities are not rounded to half precision."""
     spec, logits = ActionSpec((3,)), jnp.array([0.1, 1.3, -0.7], jnp.bfloat16)
     predict = lambda tokens, step: jnp.broadcast_to(logits, (*tokens.shape, 3))  # noqa: E731
-    chain = sample(key(), predict, spec, Schedule(1), Sampler(), 1, 64)
+    chain = jax.jit(lambda key: sample(key, predict, spec, Schedule(1), Sampler(), 1, 64))(key())
     assert chain.log_prob.dtype == jnp.float32
     expected = np.log(softmax(np.asarray(logits, np.float64)))[chain.action[..., 0]]
     np.testing.assert_allclose(chain.log_prob[0, ..., 0], expected, atol=1e-6)
@@ -252,7 +252,7 @@ def test_restrict_renormalises_on_the_kept_set():
 
 
 def test_remasking_keeps_the_marginals_of_the_forward_process():
-    """Where sigma is the same for all positions: a^n has a masked component with probability 1 - alpha_n, as without."""
+    """Where sigma is the same for all positions, a component of a^n is masked with probability 1 - alpha_n."""
     for name in ("cap", "rescale"):
         schedule, sampler = SCHEDULES[5], SAMPLERS[name]
         laws = chain_laws(mu_of(case(name, 5).tables[0], case(name, 5).spec), schedule, sampler, case(name, 5).spec)

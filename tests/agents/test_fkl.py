@@ -1,0 +1,339 @@
+"""Forward KL: what one update learns from, by cases small enough to compute by hand."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from rld2.agents.fkl import FKLConfig, FKLState, make_fkl
+from rld2.diffusion.sample import Sampler
+from rld2.losses.temperature import TemperatureConfig
+from rld2.types import ActionSpec, ActSpec, Batch, EnvSpec, Transition
+from tests import tiny
+from tests.tiny import random_actions
+
+GAMMA, TOTAL = 0.5, 1000
+SPEC = EnvSpec("cases", jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec((3, 2)), 4, True, True, GAMMA)
+CONFIG = dataclasses.replace(tiny.FKL, batch_size=6, num_samples=4)
+METRICS = {
+    *("temperature", "budget_saturated", "critic_loss", "q", "policy_loss", "entropy", "kl", "effective_samples"),
+    *("target_spread", "advantage_spread"),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_compile(quick_compile: None) -> None:
+    """Many small programs, each run once."""
+
+
+@functools.cache
+def program(config: FKLConfig):
+    agent = make_fkl(config, SPEC, TOTAL)
+    return agent, jax.jit(agent.update)
+
+
+@functools.cache
+def learner(critic_sees_action: bool = True) -> FKLState:
+    """A policy that is not uniform any more, target networks that are not the online ones."""
+    state = program(CONFIG)[0].init(jax.random.key(0))
+
+    def shaken(networks, seed: int):
+        head = networks.policy.denoiser.head.weight
+        weight = jax.random.normal(jax.random.key(seed), head.shape)
+        networks = eqx.tree_at(lambda n: n.policy.denoiser.head.weight, networks, weight)
+        bias = jax.random.normal(jax.random.key(seed), (1,))
+        networks = eqx.tree_at(lambda n: n.critic.baseline.bias, networks, bias)
+        if critic_sees_action:
+            return networks
+        last = networks.critic.head.layers[-1]
+        return eqx.tree_at(lambda n: n.critic.head.layers[-1], networks, jax.tree.map(jnp.zeros_like, last))
+
+    return state._replace(online=shaken(state.online, 1), target=shaken(state.target, 2))
+
+
+def sequences(seed: int, size: int, length: int, **changes: Any) -> Transition:
+    """Random experience (b, t) in which nothing ends."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=(size, length, *shape)), jnp.float32)
+
+    never = jnp.zeros((size, length), bool)
+    data = Transition(
+        observation=normal(3),
+        legal=None,
+        action=jnp.asarray(random_actions(rng, SPEC.action, size, length)),
+        memory=None,
+        reward=normal(),
+        terminated=never,
+        truncated=never,
+        duration=jnp.asarray(rng.integers(1, 3, (size, length)), jnp.int32),
+        final_observation=normal(3),
+    )
+    return data._replace(**{name: jnp.asarray(value) for name, value in changes.items()})
+
+
+def update(config: FKLConfig, state: FKLState, data: Transition, frames: int = 0, seed: int = 0):
+    return program(config)[1](state, Batch(data, None, jnp.asarray(frames)), jax.random.key(seed))
+
+
+def assert_same(one: Any, other: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, eqx.filter(one, eqx.is_array), eqx.filter(other, eqx.is_array))
+
+
+def differs(one: Any, other: Any) -> bool:
+    return any(np.any(a != b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+def test_update_learns_and_reports():
+    state, metrics = update(CONFIG, learner(), sequences(0, 6, 2))
+    assert set(metrics) == METRICS
+    assert all(np.isfinite(value) and value.shape == () for value in metrics.values())
+    assert state.updates == 1
+    for part in (lambda s: s.online.policy.torso, lambda s: s.online.policy.denoiser, lambda s: s.online.critic):
+        assert differs(part(state), part(learner()))
+
+
+# The TD target. The critic here does not look at the action: its value is known without knowing what is sampled.
+
+
+def value(networks, observation) -> float:
+    embedding = networks.policy.torso(jnp.asarray(observation)[None])
+    return float(networks.critic.baseline(embedding)[0, 0])
+
+
+ENDS = {"no end": {}, "terminated": {"terminated": True}, "truncated": {"truncated": True}}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_one_step_target(end: str):
+    """Truncation bootstraps from the state it cut off, termination does not bootstrap."""
+    config = dataclasses.replace(CONFIG, batch_size=1, huber=1e9)
+    state = learner(critic_sees_action=False)
+    data = sequences(1, 1, 2, duration=[[3, 1]], **{k: [[v, False]] for k, v in ENDS[end].items()})
+    next_value = {
+        "no end": value(state.target, data.observation[0, 1]),
+        "terminated": 0.0,
+        "truncated": value(state.target, data.final_observation[0, 0]),
+    }
+    target = float(data.reward[0, 0]) + GAMMA**3 * next_value[end]
+    error = value(state.online, data.observation[0, 0]) - target
+    _, metrics = update(config, state, data)
+    np.testing.assert_allclose(metrics["critic_loss"], 0.5 * error**2, rtol=1e-4)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("at", [0, 1])
+def test_two_step_target(end: str, at: int):
+    """Rewards up to the first end, each discounted by the durations before it."""
+    config = dataclasses.replace(CONFIG, batch_size=1, huber=1e9, n_step=2)
+    state = learner(critic_sees_action=False)
+    marks = {k: [[i == at for i in range(3)]] for k in ENDS[end]}
+    data = sequences(2, 1, 3, duration=[[2, 1, 1]], **marks)
+    r0, r1 = (float(r) for r in data.reward[0, :2])
+    last = at if marks else 1
+    target = r0 + (GAMMA**2 * r1 if last == 1 else 0.0)
+    discount = GAMMA ** (3 if last == 1 else 2)
+    if end == "no end":
+        target += discount * value(state.target, data.observation[0, 2])
+    elif end == "truncated":
+        target += discount * value(state.target, data.final_observation[0, last])
+    error = value(state.online, data.observation[0, 0]) - target
+    _, metrics = update(config, state, data)
+    np.testing.assert_allclose(metrics["critic_loss"], 0.5 * error**2, rtol=1e-4)
+
+
+def test_large_errors_count_linearly():
+    config = dataclasses.replace(CONFIG, batch_size=1, huber=0.5)
+    state = learner(critic_sees_action=False)
+    data = sequences(1, 1, 2, terminated=[[True, False]], reward=[[10.0, 0.0]])
+    error = abs(value(state.online, data.observation[0, 0]) - 10.0)
+    _, metrics = update(config, state, data)
+    np.testing.assert_allclose(metrics["critic_loss"], 0.5 * (error - 0.25), rtol=1e-4)
+
+
+# The states that are improved.
+
+
+def test_a_terminated_state_is_never_improved():
+    """What a terminated episode led to does not matter, to any parameter."""
+    rows = np.arange(6)[:, None] < 2
+    data = sequences(3, 6, 2, terminated=np.broadcast_to(rows, (6, 2)))
+    other = data._replace(final_observation=data.final_observation.at[:2].set(7.0))
+    assert_same(update(CONFIG, learner(), data), update(CONFIG, learner(), other))
+
+
+def test_after_a_truncation_the_state_that_was_cut_off_is_improved():
+    """The next episode's first state does not matter in a truncated row; the last one of the old episode does."""
+    rows = np.arange(6)[:, None] < 2
+    data = sequences(3, 6, 2, truncated=np.broadcast_to(rows, (6, 2)))
+    new = update(CONFIG, learner(), data)
+    next_episode = data._replace(observation=data.observation.at[:2, 1].set(7.0))
+    assert_same(new, update(CONFIG, learner(), next_episode))
+    cut_off = data._replace(final_observation=data.final_observation.at[:2, 0].set(7.0))
+    assert differs(new.state.online.policy.denoiser, update(CONFIG, learner(), cut_off).state.online.policy.denoiser)
+
+
+def test_policy_weight_zero_leaves_the_denoiser_alone():
+    config = dataclasses.replace(CONFIG, policy_weight=0.0)
+    state, _ = update(config, learner(), sequences(0, 6, 2))
+    assert_same(state.online.policy.denoiser, learner().online.policy.denoiser)
+    assert differs(state.online.critic, learner().online.critic)
+
+
+def test_entropy_bonus_fades_to_its_final_value():
+    fading = dataclasses.replace(CONFIG, entropy=0.5, final_entropy=0.0)
+    data = sequences(0, 6, 2)
+    without = update(CONFIG, learner(), data, frames=TOTAL).metrics["policy_loss"]
+    losses = [update(fading, learner(), data, frames=f).metrics["policy_loss"] for f in (0, TOTAL // 2, TOTAL)]
+    np.testing.assert_allclose(losses[2], without, rtol=1e-5)
+    assert losses[0] < losses[1] < losses[2]
+    np.testing.assert_allclose(losses[1] - losses[0], losses[2] - losses[1], rtol=1e-3)
+
+
+# Steps taken.
+
+
+def test_target_networks_follow_at_their_rate():
+    config = dataclasses.replace(CONFIG, target_rate=0.25)
+    before = learner()
+    after, _ = update(config, before, sequences(0, 6, 2))
+    expected = jax.tree.map(
+        lambda t, o: 0.75 * np.asarray(t, np.float64) + 0.25 * np.asarray(o, np.float64),
+        eqx.filter(before.target, eqx.is_array),
+        eqx.filter(after.online, eqx.is_array),
+    )
+    jax.tree.map(
+        lambda e, t: np.testing.assert_allclose(t, e, rtol=1e-5, atol=1e-6),
+        expected,
+        eqx.filter(after.target, eqx.is_array),
+    )
+
+
+def test_target_rate_zero_keeps_the_target_networks():
+    config = dataclasses.replace(CONFIG, target_rate=0.0)
+    after, _ = update(config, learner(), sequences(0, 6, 2))
+    assert_same(after.target, learner().target)
+
+
+def test_critic_updates_are_steps_on_batches_of_their_own():
+    """Three critic steps in one update are three updates of one step, where the policy takes no part."""
+    one = dataclasses.replace(CONFIG, policy_weight=0.0)
+    three = dataclasses.replace(one, critic_updates=3)
+    ends = {"terminated": np.ones((18, 2), bool)}  # targets that do not depend on what is sampled
+    data = sequences(4, 18, 2, **ends)
+    together, _ = update(three, learner(), data)
+    apart = learner()
+    for i in range(3):
+        rows = jax.tree.map(lambda x, i=i: x[6 * i : 6 * (i + 1)], data)
+        apart, _ = update(one, apart, rows)
+    assert (together.updates, apart.updates) == (1, 3)
+    counts = [optax.tree_utils.tree_get(s.optimiser, "count") for s in (together, apart)]
+    assert counts == [3, 3]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        eqx.filter((together.online, together.target), eqx.is_array),
+        eqx.filter((apart.online, apart.target), eqx.is_array),
+    )
+
+
+def test_only_the_last_critic_update_improves_the_policy():
+    """The denoiser's first step of Adam is one learning rate long at most, however often the critic steps."""
+    config = dataclasses.replace(CONFIG, critic_updates=3)
+    state, metrics = update(config, learner(), sequences(4, 18, 2))
+    assert optax.tree_utils.tree_get(state.optimiser, "count") == 3
+    moved = jax.tree.map(
+        lambda a, b: float(np.max(np.abs(a - b), initial=0.0)),
+        eqx.filter(state.online.policy.denoiser, eqx.is_array),
+        eqx.filter(learner().online.policy.denoiser, eqx.is_array),
+    )
+    # Adam's third step, the first with a gradient: (1 - b1) / (1 - b1^3) / sqrt((1 - b2) / (1 - b2^3)) of the rate
+    longest = CONFIG.optimiser.learning_rate * (0.1 / (1 - 0.9**3)) / np.sqrt(0.001 / (1 - 0.999**3))
+    assert 0.5 * longest < max(jax.tree.leaves(moved)) < 1.01 * longest
+    assert set(metrics) == METRICS
+
+
+@pytest.mark.parametrize("mode", ["exact", "dual", "fixed", "greedy"])
+def test_temperature_modes(mode: Any):
+    pairs = {"exact": "chain", "dual": "step", "fixed": "count", "greedy": "chain"}[mode]
+    how = TemperatureConfig(mode=mode, budget=0.05, initial=0.25)
+    config = dataclasses.replace(CONFIG, temperature=how, pairs=pairs)
+    before = learner()._replace(log_temperature=jnp.log(jnp.asarray(0.25)))
+    after, metrics = update(config, before, sequences(0, 6, 2))
+    assert all(np.isfinite(x) for x in metrics.values())
+    assert 1.0 <= metrics["effective_samples"] <= CONFIG.num_samples
+    moved = float(after.log_temperature - before.log_temperature)
+    if mode == "exact":
+        np.testing.assert_allclose(metrics["kl"], 0.05, rtol=1e-3)
+        assert metrics["budget_saturated"] == 0.0
+    elif mode == "greedy":
+        assert metrics["temperature"] == 0.0
+        fixed = update(dataclasses.replace(config, temperature=TemperatureConfig("fixed")), before, sequences(0, 6, 2))
+        assert metrics["effective_samples"] < fixed.metrics["effective_samples"]
+    else:
+        np.testing.assert_allclose(metrics["temperature"], 0.25, rtol=1e-6)
+    if mode == "dual":  # Adam's first step is one learning rate long; a KL below the budget lowers lambda
+        expected = how.learning_rate * np.sign(float(metrics["kl"]) - 0.05)
+        np.testing.assert_allclose(moved, expected, rtol=1e-3)
+    else:
+        assert moved == 0.0
+
+
+# Acting.
+
+
+def test_actions_are_legal_and_differ_between_states():
+    agent, _ = program(CONFIG)
+    act = jax.jit(agent.act, static_argnums=4)
+    policy, observation = agent.policy(learner()), jnp.asarray(np.random.default_rng(0).normal(size=(300, 3)))
+    action = act(policy, observation, None, jax.random.key(0), None).action
+    assert action.shape == (300, 2)
+    assert len(np.unique(action, axis=0)) == 6
+    legal = jnp.zeros((300, 2, 3), bool).at[:, 0, 1:].set(True).at[:, 1, :].set(True)  # padding marked by mistake
+    action = np.asarray(act(policy, observation, legal, jax.random.key(0), None).action)
+    assert set(action[:, 0]) == {1, 2}
+    assert set(action[:, 1]) == {0, 1}
+
+
+def test_how_to_act_can_be_chosen():
+    agent, _ = program(CONFIG)
+    policy, observation = agent.policy(learner()), jnp.asarray(np.random.default_rng(0).normal(size=(50, 3)))
+    act = jax.jit(agent.act, static_argnums=4)
+    greedy = [
+        act(policy, observation, None, jax.random.key(s), ActSpec(Sampler("greedy"), steps=1)).action for s in (0, 1)
+    ]
+    np.testing.assert_array_equal(*greedy)
+    embedding = policy.torso(observation)
+    logits = policy.predict(embedding, None)(jnp.full((50, 1, 2), 3), jnp.full((50, 1), 2))[:, 0]
+    np.testing.assert_array_equal(greedy[0], jnp.argmax(logits, axis=-1))
+
+
+# Configs.
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"pairs": "odd"}, r"pairs must be one of \['chain', 'step', 'count'\], got 'odd'"),
+        ({"num_samples": 1}, "num_samples must be 2 or more, got 1"),
+        (
+            {"num_samples": 2, "temperature": TemperatureConfig(budget=0.7)},
+            r"KL budget 0\.7 is not below log M = 0\.6931 for M = 2 samples",
+        ),
+    ],
+)
+def test_config_is_checked(wrong: dict, named: str):
+    with pytest.raises(ValueError, match=named):
+        FKLConfig(**wrong)
+
+
+def test_a_saturated_budget_can_be_insisted_on():
+    with pytest.warns(UserWarning, match="sit at its minimum"):
+        FKLConfig(num_samples=2, temperature=TemperatureConfig(budget=0.7, allow_saturated_budget=True))
+    FKLConfig(num_samples=2, temperature=TemperatureConfig("greedy", budget=0.7))

@@ -1,0 +1,79 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rld2.networks.torso import GridTorso, ImageTorso, Torso, VectorTorso
+from tests.networks.filled import filled, integers, normal, run
+
+
+def torso(observation, width: int = 6) -> Torso:
+    return filled(lambda: Torso(jax.random.key(0), observation, width))
+
+
+def shaped(*shape: int, dtype=jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+@pytest.mark.parametrize(("shape", "size"), [((6, 5, 3), 3), ((2, 5, 3), 1)])
+def test_the_grid_torso_is_a_convolution(shape, size):
+    network, x = filled(lambda: GridTorso(jax.random.key(0), shape, 7, channels=4)), normal(1, 2, *shape)
+    kernel = network.kernel.weight.reshape(size, size, shape[-1], 4)
+    hidden = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    hidden = np.maximum(np.asarray(hidden + network.kernel.bias), 0.0).reshape(2, -1)
+    expected = np.maximum(hidden @ np.asarray(network.dense.weight) + np.asarray(network.dense.bias), 0.0)
+    np.testing.assert_allclose(run(network, x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_image_torso_reads_pixels():
+    """Any leading axes; 0..255 is read as 0..1, by the three convolutions of 8, 4 and 3 at strides 4, 2 and 1."""
+    network = filled(lambda: ImageTorso(jax.random.key(0), (36, 44, 2), 6), scale=0.1)
+    x = integers(0, 256, 2, 3, 36, 44, 2).astype(jnp.float32)
+    got = run(network, x)
+    assert got.shape == (2, 3, 6)
+    hidden = x[1, 2][None] / 255.0
+    for convolution, stride in zip(network.convolutions, (4, 2, 1), strict=True):
+        kernel = jnp.moveaxis(convolution.weight, (0, 1), (3, 2))
+        hidden = jax.lax.conv_general_dilated(
+            hidden, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        hidden = jax.nn.relu(hidden + convolution.bias[:, 0, 0])
+    features = jnp.moveaxis(hidden[0], -1, 0).reshape(-1)
+    np.testing.assert_allclose(got[1, 2], jax.nn.relu(network.dense(features)), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((7,), VectorTorso),
+        ((), VectorTorso),
+        ((4, 5), VectorTorso),
+        ((10, 10, 4), GridTorso),
+        ((84, 84, 4), ImageTorso),
+        ((36, 40, 3), ImageTorso),
+        ((33, 33, 3), GridTorso),  # too small for the image torso's convolutions
+        ((100, 10, 3), GridTorso),
+    ],
+)
+def test_the_shape_decides_how_it_is_read(shape, kind):
+    network = torso(shaped(*shape))
+    assert isinstance(network.parts[0], kind)
+    assert jax.eval_shape(network, shaped(2, *shape, dtype=jnp.uint8)).shape == (2, 6)
+
+
+def test_dictionaries_are_read_leaf_by_leaf():
+    observation = {"grid": shaped(4, 4, 2, dtype=jnp.bool_), "vector": shaped(3), "table": shaped(2, 3)}
+    network = torso(observation)
+    assert network.num_out == 18
+    x = {"grid": integers(0, 2, 5, 4, 4, 2).astype(bool), "vector": normal(1, 5, 3), "table": normal(2, 5, 2, 3)}
+    grid, table, vector = network.parts  # sorted by name
+    inputs = ((grid, x["grid"].astype(jnp.float32)), (table, x["table"].reshape(5, 6)), (vector, x["vector"]))
+    expected = [run(part, leaf) for part, leaf in inputs]
+    np.testing.assert_allclose(run(network, x), np.concatenate(expected, axis=-1), rtol=1e-5, atol=1e-6)
+
+
+def test_the_vector_torso_takes_any_leading_axes():
+    network, x = torso(shaped(3)), normal(0, 4, 5, 3)
+    every = run(network, x)
+    assert every.shape == (4, 5, 6)
+    np.testing.assert_allclose(every[2, 3], run(network, x[2, 3]), rtol=1e-4, atol=1e-5)
