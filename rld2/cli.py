@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(USAGE)
         return
     if arguments[0] == "--version":
-        print(f"rld2 {version('rld2')}")
+        print(f"rld2 {_version()}")
         return
     if arguments[0] not in COMMANDS:
         _fail(f"command must be one of {list(COMMANDS)}, got {arguments[0]!r}")
@@ -218,6 +218,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _version() -> str:
+    try:
+        return version("rld2")
+    except PackageNotFoundError:
+        return "(run from its source folder, not installed)"
 
 
 def _fail(message: str) -> None:

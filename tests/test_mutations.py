@@ -1,1 +1,163 @@
-/root/.pyenv/libexec/pyenv-hooks: line 24: enable: cannot open shared object /root/.pyenv/libexec/pyenv-realpath.dylib: /root/.pyenv/libexec/pyenv-realpath.dylib: cannot open shared object file: No such file or directory
+"""Does every formula's test bite? Each formula is broken in a copy of the package, and the test named must fail.
+
+Two copies run at a time; on two idle cores all of it takes about three minutes.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("types.py", "diffusion", "losses", "networks", "bench/drift.py")
+TESTS = ("__init__.py", "conftest.py", "exact.py", "diffusion", "losses", "networks", "bench/test_drift.py")
+
+
+class Mutation(NamedTuple):
+    file: str
+    formula: str  # stands exactly once in the file
+    broken: str
+    test: str  # in the test module of that file, unless it names another
+
+
+SCHEDULE, FORWARD, ELBO = "diffusion/schedule.py", "diffusion/forward.py", "diffusion/elbo.py"
+SAMPLE, KL, TEMPERATURE, RETURNS = "diffusion/sample.py", "losses/kl.py", "losses/temperature.py", "losses/returns.py"
+HEADS, TRANSFORMER, TORSO, FLAT = (f"networks/{name}.py" for name in ("heads", "transformer", "torso", "mlp"))
+LAW = "diffusion/test_sample.py::test_every_step_has_the_enumerated_law"
+
+MUTATIONS = [
+    Mutation(SCHEDULE, "1.0 - self.masked[:-1] / self.masked[1:]", "1.0 - self.masked[:-1]", "test_linear_abar"),
+    Mutation(SCHEDULE, "masked[-1] = 0.0, 1.0", "masked[-1] = 0.0, 0.999", "test_ends_are_exact"),
+    Mutation(SCHEDULE, "** (length - count)", "** length", "test_count_weights_sum"),
+    Mutation(SCHEDULE, "weights[:, 0] = 0.0", "weights[:, 0] += 0.0", "test_count_weights_sum"),
+    Mutation(SCHEDULE, "np.ceil(", "np.floor(", "test_masked_counts"),
+    Mutation(SCHEDULE, "np.cos(0.5 * np.pi", "np.cos(0.4 * np.pi", "test_known_curves"),
+    Mutation(FORWARD, ">= alpha[..., None]", "< alpha[..., None]", "test_masks_have_the_forward_marginals"),
+    Mutation(FORWARD, "rank < count", "rank <= count", "test_masks_of_a_size"),
+    Mutation(FORWARD, "[abar * mean,", "[mean,", "test_posterior_is_bayes_rule"),
+    Mutation(ELBO, "jnp.where(is_masked, token_log_prob", "jnp.where(True, token_log_prob", "test_one_draw_estimates"),
+    Mutation(ELBO, "schedule.steps * jnp.asarray", "1.0 * jnp.asarray", "test_one_draw_estimates_the_elbo[step]"),
+    Mutation(ELBO, "weights.sum(), jnp.float32", "1.0, jnp.float32", "test_one_draw_estimates_the_elbo[count]"),
+    Mutation(
+        ELBO,
+        "weight = jnp.asarray(schedule.abar, jnp",
+        "weight = jnp.ones_like(schedule.abar, jnp",
+        "test_sum_over_steps",
+    ),
+    Mutation(ELBO, "jnp.asarray(schedule.abar[1:, None] * chance", "jnp.asarray(chance", "test_elbo_and_likelihood"),
+    Mutation(ELBO, "stay * np.log1p(-abar)", "0.0 * stay", "test_elbo_and_likelihood"),
+    Mutation(ELBO, "leave * np.log(abar)", "0.0 * leave", "test_exact_conditionals_do_not"),
+    Mutation(SAMPLE, "own * (1.0 - masked_from)) / masked_from", "own * (1.0 - masked_from))", LAW + "[3-ancestral]"),
+    Mutation(SAMPLE, "+ own * (1.0 - masked_from)", "", LAW + "[5-cap]"),
+    Mutation(SAMPLE, "return sampler.eta * largest", "return sampler.eta + 0.0 * largest", LAW + "[5-rescale]"),
+    Mutation(SAMPLE, "-jnp.exp(confidence)), axis", "jnp.exp(confidence)), axis", LAW + "[5-conf]"),
+    Mutation(SAMPLE, "(unmask, log_prob, confidence)", "(unmask, 0.0, confidence)", LAW + "[5-conf]"),
+    Mutation(SAMPLE, "own = 0.0 if sampler.remask", "own = sigma if sampler.remask", LAW + "[5-conf]"),
+    Mutation(SAMPLE, "np.where(masked_from == masked_to, strength, 0.0)", "strength", LAW + "[5-loop]"),
+    Mutation(SAMPLE, "warped = np.where(inside, sampler.loop_on, warped)", "", LAW + "[5-loop]"),
+    Mutation(SAMPLE, "score = jnp.max(log_mu, axis=-1)", "score = -jnp.max(log_mu, axis=-1)", LAW + "[3-greedy]"),
+    Mutation(SAMPLE, '"greedy" else noise', '"greedy" else jnp.max(log_mu, -1)', LAW + "[3-one-by-one]"),
+    Mutation(
+        SAMPLE,
+        "log_mu = jax.nn.log_softmax(restrict(logits, kept))",
+        "log_mu = jax.nn.log_softmax(logits)",
+        LAW + "[2-top-p]",
+    ),
+    Mutation(SAMPLE, "(reached_before < top_p)", "(reached_before + ranked < top_p)", "test_top_p_set_is_the_smallest"),
+    Mutation(SAMPLE, "else legal & spec.valid", "else jnp.asarray(spec.valid)", "test_illegal_and_padded"),
+    Mutation(
+        SAMPLE, "drawn = jnp.where(unmask, log_prob, 0.0)", "drawn = log_prob", "test_log_prob_is_of_the_drawn_tokens"
+    ),
+    Mutation(SAMPLE, "(num_states, 1))).astype(jnp.float32)", "(num_states, 1)))", "test_sampling_is_in_float32"),
+    Mutation(SAMPLE, "predict(start[:, :1], ", "predict(start, ", "test_first_step_is_predicted_once"),
+    Mutation(SAMPLE, "jnp.where(log_mu > ILLEGAL_LOGIT / 2, log_mu, 0.0)", "1.0", "test_entropy_ignores"),
+    Mutation(KL, "jax.nn.softmax(advantage / temperature", "jax.nn.softmax(advantage", "test_weights_are_the_mirror"),
+    Mutation(KL, "best / jnp.sum(best, axis=-1, keepdims=True)", "1.0 * best", "test_without_temperature"),
+    Mutation(KL, "jax.lax.stop_gradient(weights) * elbo", "weights * elbo", "test_states_left_out"),
+    Mutation(KL, "jnp.sum(per_state * include)", "jnp.sum(per_state)", "test_states_left_out"),
+    Mutation(KL, "(schedule.steps - step)[None", "(step - 1)[None", "test_pairs_are_steps_of_the_chain"),
+    Mutation(KL, "jnp.asarray(steps - 1, jnp.float32)", "jnp.asarray(steps, jnp.float32)", "test_the_first_step_apart"),
+    Mutation(KL, "jnp.where(is_unmasked, ratio, 0.0)", "jnp.where(is_masked, ratio, 0.0)", "test_log_ratio_is_that_of"),
+    Mutation(KL, "kl=abar * jnp.sum", "kl=jnp.sum", "test_step_kl_is_the_enumerated_one"),
+    Mutation(KL, "mu = jnp.exp(log_mu)", "mu = jnp.exp(log_old)", "test_step_kl_is_the_enumerated_one"),
+    Mutation(KL, "schedule.abar[:0:-1]", "schedule.abar[1:]", "test_summed_step_kl"),
+    Mutation(KL, "restrict(old_logits, kept)", "old_logits", "test_kept_sets_restrict"),
+    Mutation(KL, "surrogate = jnp.minimum(", "surrogate = jnp.maximum(", "test_clipping"),
+    Mutation(KL, "-surrogate + temperature", "surrogate + temperature", "test_gradient_at_the_old_policy"),
+    Mutation(TEMPERATURE, "+ math.log(weights.shape[-1])", "", "test_solution_spends"),
+    Mutation(TEMPERATURE, "kl(middle) > budget", "kl(middle) < budget", "test_solution_spends"),
+    Mutation(TEMPERATURE, " - math.log(advantage.shape[-1])", "", "test_slope_of_the_dual"),
+    Mutation(TEMPERATURE, "(kl(low) <= budget) | (kl", "(kl", "test_ties_limit"),
+    Mutation(TEMPERATURE, "jnp.sum(x * include)", "jnp.sum(x)", "test_rows_left_out"),
+    Mutation(TEMPERATURE, "largest < math.log(num_samples)", "largest < num_samples", "test_a_budget_the_samples"),
+    Mutation(
+        TEMPERATURE,
+        "jnp.clip(frames / self.decay_frames, 0.0, 1.0)",
+        "frames / self.decay_frames",
+        "test_budget_schedule",
+    ),
+    Mutation(TEMPERATURE, "jnp.sum(jnp.square(weights)", "jnp.sum((weights)", "test_kl_and_effective_size"),
+    Mutation(RETURNS, "discount * (1.0 - ended)", "discount", "test_gae_is_the_loop"),
+    Mutation(RETURNS, "jnp.where(terminated, 0.0,", "jnp.where(terminated, 1.0,", "test_truncation_bootstraps"),
+    Mutation(RETURNS, "- ended > 0", "> 0", "test_n_step_is_the_loop"),
+    Mutation(HEADS, "spec.vocab, scale=0.0)", "spec.vocab, scale=0.1)", "test_the_first_policy_is_uniform"),
+    Mutation(HEADS, "matched_hidden(target, *sizes, steps)", "self.width", "test_the_flat_network_has_as_many"),
+    Mutation(TRANSFORMER, "* (scale_a + 1.0)", "* scale_a", "test_features_are_those"),
+    Mutation(TRANSFORMER, "x + gate_f * self.down(hidden)", "x + self.down(hidden)", "test_features_are_those"),
+    Mutation(TRANSFORMER, "** -0.5", "** -1.0", "test_features_are_those"),
+    Mutation(TRANSFORMER, "modulation + self.step[step][..., None, :]", "modulation", "test_step_adds_its_row"),
+    Mutation(TRANSFORMER, "self._gates(layers))].set(1.0)", "self._gates(layers))].set(0.0)", "test_residual_gates"),
+    Mutation(TORSO, "i : i + height, j : j + breadth", "j : j + height, i : i + breadth", "test_the_grid_torso"),
+    Mutation(TORSO, " / 255.0", "", "test_the_image_torso"),
+    Mutation(
+        FLAT,
+        "jnp.mean(state, axis=1)",
+        "jnp.sum(state, axis=1)",
+        "networks/test_heads.py::test_the_flat_network_averages",
+    ),
+    Mutation("bench/drift.py", "masked[None] == left", "masked[None] <= left", "test_one_component_a_step"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Mutation, Future]]:
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield {m: pool.submit(_run, m, tmp_path_factory.mktemp("broken")) for m in MUTATIONS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: f"{m.file}: {m.formula}")
+def test_broken_formula_is_noticed(mutation: Mutation, runs: dict[Mutation, Future]):
+    result = runs[mutation].result()
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED, f"not noticed:\n{result.stdout}"
+    assert mutation.test.split("::")[-1] in result.stdout.partition("short test summary")[2], result.stdout
+
+
+def _run(mutation: Mutation, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Only the modules with formulas are copied: importing the rest of the package would take most of the time."""
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for part in (*(f"rld2/{p}" for p in PARTS), *(f"tests/{t}" for t in TESTS)):
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        (folder / part).parent.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / part, folder / part)
+    for package in ("rld2", "rld2/bench", "tests/bench"):
+        (folder / package / "__init__.py").touch()
+    file = folder / "rld2" / mutation.file
+    text = file.read_text()
+    assert text.count(mutation.formula) == 1, f"{mutation.formula!r} should stand once in {mutation.file}"
+    file.write_text(text.replace(mutation.formula, mutation.broken))
+
+    name, _, test = mutation.test.rpartition("::")
+    module = f"tests/{name}" if name else f"tests/{Path(mutation.file).parent}/test_{Path(mutation.file).name}"
+    pick = [f"{module}::{test}"] if "[" in test else [module, "-k", test]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *pick]
+    env = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200", "NO_COLOR": "1"}
+    return subprocess.run(
+        command, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )

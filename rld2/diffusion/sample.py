@@ -1,7 +1,7 @@
 """The reverse process: one loop from all masks to a clean action; samplers differ only in one step of it."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,10 +69,10 @@ class Chain(NamedTuple):
 class _Times(NamedTuple):
     """Per reverse step, in drawing order: what the network is told, and how likely positions change."""
 
-    step: np.ndarray
-    chance: np.ndarray  # that a masked position is unmasked
-    sigma: np.ndarray  # that an unmasked one is masked again, before `conf` shares it out
-    masked_after: np.ndarray
+    step: Any
+    chance: Any  # that a masked position is unmasked
+    sigma: Any  # that an unmasked one is masked again, before `conf` shares it out
+    masked_after: Any
 
 
 def top_p_set(logits: Float[Array, "*b v"], top_p: float) -> Bool[Array, "*b v"]:
@@ -206,7 +206,7 @@ def sample(
     return Chain(
         tokens=jnp.concatenate([jnp.stack([start, tokens]), more_tokens]),
         log_prob=jnp.concatenate([log_prob[None], more_log_prob]),
-        kept=None if kept is None else jnp.concatenate([kept[None], more_kept]),
+        kept=None if kept is None or more_kept is None else jnp.concatenate([kept[None], more_kept]),
     )
 
 

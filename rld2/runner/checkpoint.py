@@ -10,6 +10,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 KEEP = 2
+FOREIGN = "belongs to another config; open it with the config.json it was made with, or start a new run"
 
 logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax reports every file it touches
 
@@ -48,21 +49,22 @@ def restore(folder: Path, like: Any, frames: int | None = None) -> Any:
     found = latest(folder)
     if found is None:
         raise ValueError(f"no checkpoint in {folder}: nothing to restore; train the run first")
+    frames = found if frames is None else frames
     packed = jax.eval_shape(_pack, like)
     try:
         with _manager(folder) as manager:
-            saved = manager.restore(frames or found, args=ocp.args.StandardRestore())
+            saved = manager.restore(frames, args=ocp.args.StandardRestore())
     except Exception as error:
         raise ValueError(
-            f"checkpoint {folder / str(frames or found)} cannot be read ({_first_line(error)}); "
+            f"checkpoint {folder / str(frames)} cannot be read ({_first_line(error)}); "
             f"remove that folder to fall back to the one before it"
         ) from error
     if set(saved) != set(packed):
-        raise ValueError(f"checkpoint in {folder} belongs to another config: {sorted(set(saved) ^ set(packed))[:3]}")
+        raise ValueError(f"checkpoint in {folder} {FOREIGN}: {sorted(set(saved) ^ set(packed))[:3]}")
     for name, leaf in packed.items():
         if saved[name].shape != leaf.shape or saved[name].dtype != leaf.dtype:
             raise ValueError(
-                f"checkpoint in {folder} belongs to another config: {name} is {saved[name].dtype}"
+                f"checkpoint in {folder} {FOREIGN}: {name} is {saved[name].dtype}"
                 f"{list(saved[name].shape)}, expected {leaf.dtype}{list(leaf.shape)}"
             )
 

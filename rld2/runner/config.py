@@ -35,6 +35,8 @@ class TrainConfig:
         for name in ("frames", "seeds", "log_frames", "checkpoint_frames", "evaluation_episodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        if self.evaluation_step_cap is not None and self.evaluation_step_cap < 1:
+            raise ValueError(f"evaluation_step_cap must be 1 or more, got {self.evaluation_step_cap}")
 
 
 MAKERS: dict[type, Any] = {FKLConfig: make_fkl, RKLConfig: make_rkl}

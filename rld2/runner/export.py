@@ -30,8 +30,8 @@ def export(path: Path, config: TrainConfig, spec: EnvSpec, policy: PyTree) -> No
         "observation": json.dumps(_describe(spec.observation)),
         "discount": repr(spec.discount),
         "can_truncate": json.dumps(spec.can_truncate),
-        "sha256": _digest(tensors),
     }
+    header["sha256"] = _digest(header, tensors)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path, metadata=header)
 
@@ -56,20 +56,32 @@ class LoadedPolicy:
         steps: int | None = None,
     ) -> np.ndarray:
         """The action (a tuple of K choices) for one observation, or one each for a batch of them."""
-        leaves, expected = jax.tree.leaves(observation), jax.tree.leaves(self.spec.observation)
-        shapes = [np.shape(leaf) for leaf in leaves]
-        lead = len(shapes[0]) - len(expected[0].shape) if len(leaves) == len(expected) else -1
-        fits = all(s[lead:] == e.shape for s, e in zip(shapes, expected, strict=False)) if lead in (0, 1) else False
-        if not fits:
-            raise ValueError(
-                f"observation has shape {shapes}, this policy wants {[e.shape for e in expected]}, "
-                f"with or without one leading axis"
-            )
-        single = lead == 0
+        single = self._is_single(observation)
         batched = jax.tree.map(lambda x: jnp.asarray(x)[None] if single else jnp.asarray(x), observation)
+        lead = () if single else jax.tree.leaves(batched)[0].shape[:1]
+        if legal is not None and np.shape(legal) != (*lead, *self.spec.action.valid.shape):
+            raise ValueError(
+                f"legal has shape {np.shape(legal)}, expected {(*lead, *self.spec.action.valid.shape)}: a row for each "
+                f"component, a column for each value"
+            )
         allowed = None if legal is None else jnp.asarray(legal)[None] if single else jnp.asarray(legal)
         action = np.asarray(self.act(self.parameters, batched, allowed, jax.random.key(seed), ActSpec(sampler, steps)))
         return action[0] if single else action
+
+    def _is_single(self, observation: PyTree) -> bool:
+        """Whether this is one observation and not a batch; an error if it is neither."""
+        seen, wanted = _shapes(observation), _shapes(self.spec.observation)
+        if jax.tree.structure(seen) == jax.tree.structure(wanted):
+            pairs = list(zip(jax.tree.leaves(seen), jax.tree.leaves(wanted), strict=True))
+            if all(s.shape == w.shape for s, w in pairs):
+                return True
+            sizes = {s.shape[:1] for s, _ in pairs}
+            if all(s.shape[1:] == w.shape and s.shape for s, w in pairs) and len(sizes) == 1:
+                return False
+        raise ValueError(
+            f"observation has shape {jax.tree.map(lambda x: x.shape, seen)}, this policy wants "
+            f"{jax.tree.map(lambda x: x.shape, wanted)}, with or without one leading axis"
+        )
 
 
 def load(path: str | Path) -> LoadedPolicy:
@@ -85,7 +97,7 @@ def load(path: str | Path) -> LoadedPolicy:
         raise ValueError(f"{path} is not a readable safetensors file ({error}); export the policy again") from error
     if header.get("format") != FORMAT:
         raise ValueError(f"{path} is not a policy of rld2: format {header.get('format')!r}, expected {FORMAT!r}")
-    if header.get("sha256") != _digest(tensors):
+    if header.pop("sha256", None) != _digest(header, tensors):
         raise ValueError(f"{path} is damaged: its checksum does not match its contents; export the policy again")
     config = from_json(header["config"])
     spec = EnvSpec(
@@ -116,12 +128,19 @@ def _tensors(policy: PyTree) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree_util.tree_leaves_with_path(policy)}
 
 
-def _digest(tensors: dict[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(tensors[name]).tobytes())
+def _digest(header: dict[str, str], tensors: dict[str, np.ndarray]) -> str:
+    """Of all that is in the file: a header that describes other tensors is as wrong as a changed tensor."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+        digest.update(np.ascontiguousarray(tensor).tobytes())
     return digest.hexdigest()
+
+
+def _shapes(observation: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
+    """Shapes in dictionaries and tuples only, as a file keeps them."""
+    arrays = jax.tree.map(lambda x: x if hasattr(x, "shape") else np.asarray(x), observation)
+    return _undescribe(_describe(arrays))
 
 
 def _describe(observation: PyTree) -> Any:

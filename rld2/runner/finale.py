@@ -14,6 +14,8 @@ from rld2.report.tables import over_seeds, score_table
 from rld2.runner import log, run
 from rld2.runner.config import TrainConfig
 from rld2.runner.evaluate import evaluator, random_agent, with_envs
+from rld2.runner.loop import LoopState
+from rld2.runner.replay import record_play, render
 from rld2.runner.train import Trained
 from rld2.types import ActSpec
 
@@ -75,8 +77,7 @@ def score(
 ) -> list[dict[str, Any]]:
     """Evaluate a run folder, print the table, and save it as evaluation.json beside the run."""
     config = run.read_config(folder)
-    setup = run.set_up(config) if trained is None else trained.setup
-    state = run.restore(folder, setup) if trained is None else trained.state
+    setup, state = _opened(folder, config, trained)
     frames = int(state.frames.mean())
     with console.status(f"playing {episodes} episodes a seed ..."):
         rows = evaluate(config, setup, state, episodes=episodes, step_cap=step_cap, how=how, seed=seed)
@@ -88,14 +89,29 @@ def score(
     return rows
 
 
-def film(folder: Path, path: Path, decisions: int, fps: int, how: ActSpec, index: int, seed: int) -> None:
-    from rld2.runner.replay import record_play, render
-
+def film(
+    folder: Path,
+    path: Path,
+    decisions: int,
+    fps: int,
+    how: ActSpec,
+    index: int,
+    seed: int,
+    trained: Trained | None = None,
+) -> None:
+    """Record one episode of seed number `index` of the run and write it to `path` (.gif or .mp4)."""
     config = run.read_config(folder)
-    setup = run.set_up(config)
-    policy = run.policy_of(setup, run.restore(folder, setup), index)
+    setup, state = _opened(folder, config, trained)
+    policy = run.policy_of(setup, state, index)
     recording = record_play(setup, policy, jax.random.key(seed), config=config, macro_steps=decisions, how=how)
     render(recording, path, fps)
+
+
+def _opened(folder: Path, config: TrainConfig, trained: Trained | None) -> tuple[run.Setup, LoopState]:
+    if trained is not None:
+        return trained.setup, trained.state
+    setup = run.set_up(config)
+    return setup, run.restore(folder, setup)
 
 
 def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
@@ -111,6 +127,6 @@ def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
     )
     console.print(f"learning curve  {curve}")
     with console.status("filming ..."):
-        film(folder, folder / "replay.gif", 40, 8, ActSpec(), 0, FINALE_SEED)
+        film(folder, folder / "replay.gif", 40, 8, ActSpec(), 0, FINALE_SEED, trained)
     console.print(f"replay          {folder / 'replay.gif'}")
     console.print(f"next            rld2 evaluate {folder} | rld2 export {folder} | tensorboard --logdir {folder}")

@@ -27,8 +27,9 @@ class Logger:
     def __init__(self, folder: Path, total: int, done: int = 0, console: Console | None = None):
         from tensorboardX import SummaryWriter
 
+        _rewind(folder, done)
         self.file = (folder / "log.jsonl").open("a", encoding="utf-8")
-        self.board = SummaryWriter(str(folder / "tensorboard"))
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1 if done else None)
         self.console = console or Console()
         self.started, self.first, self.total = time.monotonic(), done, total
         self.best = 0
@@ -82,6 +83,17 @@ class Logger:
 
     def say(self, text: str) -> None:
         self.progress.console.print(text)
+
+
+def _rewind(folder: Path, done: int) -> None:
+    """Drop what a crash left behind the checkpoint a run continues from: it is played, and written, again."""
+    path = folder / "log.jsonl"
+    if not path.exists():
+        return
+    kept = [json.dumps(record) + "\n" for record in read(folder) if record["frames"] <= done]
+    scratch = path.with_suffix(".partial")
+    scratch.write_text("".join(kept), encoding="utf-8")
+    scratch.replace(path)
 
 
 def average(value: Any) -> float | None:

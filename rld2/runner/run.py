@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from rld2.domains.base import Env
 from rld2.domains.registry import make_domain
@@ -34,7 +35,9 @@ def set_up(config: TrainConfig, env: Env | None = None) -> Setup:
     agent = make_agent(config, domain.spec)
     per_iteration = config.domain.num_envs * agent.experience.length * config.domain.macro
     loop = build(domain, agent, iterations=max(1, config.log_frames // per_iteration))
-    return Setup(domain, agent, loop, jax.random.split(jax.random.key(config.seed), config.seeds))
+    # one key for each seed by its own number: seed 3 is the same run alone and beside others
+    keys = jnp.stack([jax.random.key(config.seed + index) for index in range(config.seeds)])
+    return Setup(domain, agent, loop, keys)
 
 
 def create(config: TrainConfig) -> Path:

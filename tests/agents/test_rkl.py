@@ -119,7 +119,7 @@ def test_before_the_first_step_the_ratio_is_one(sampler: str):
 def test_stored_chains_are_scored_as_they_were_drawn(sampler: str):
     """The log-probabilities the sampler had are those the learner finds again from what was stored."""
     config = sampled_with(SAMPLERS[sampler])
-    agent, _, act = program(config)
+    agent, _, _ = program(config)
     policy, data = agent.policy(learner(config)).policy, rollout(config).data
     observation, memory = data.observation[0], jax.tree.map(lambda x: x[0], data.memory)
     embedding = policy.torso(observation)

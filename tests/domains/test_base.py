@@ -36,7 +36,8 @@ def test_reset_starts_every_environment_on_its_own():
     domain = VectorDomain(Walk(), 50, step_cap=3, discount=0.9, name="walk")
     _, step = domain.reset(jax.random.key(0))
     assert set(np.asarray(step.observation)[:, 0]) == {0, 1, 2, 3, 4}
-    assert not np.any(step.reward) and not np.any(step.score) and not np.any(step.duration) and not np.any(step.ended)
+    for name in ("reward", "score", "duration", "ended"):
+        assert not np.any(getattr(step, name))
     assert step.legal is None
     spec = domain.spec
     assert (spec.name, spec.num_envs, spec.discount, spec.can_truncate) == ("walk", 50, 0.9, True)
@@ -58,7 +59,8 @@ def test_steps_and_resets(step_cap: int | None, own_cap: int | None):
         going_on = ~np.asarray(step.ended)
         np.testing.assert_array_equal(step.observation[going_on], observed(played)[going_on])
         fresh = np.asarray(step.observation)[~going_on]
-        assert np.all(fresh[:, 1] == 0) and np.all(fresh[:, 0] < 5)
+        assert np.all(fresh[:, 1] == 0)
+        assert np.all(fresh[:, 0] < 5)
         if step_cap is None and own_cap is None:
             assert step.final_observation is None
         else:

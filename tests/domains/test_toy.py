@@ -45,7 +45,7 @@ def test_optimal_values_are_the_best_of_all_rollouts(macro: int):
     for state in range(2 * size):
         best = -np.inf
         for sequence in itertools.product(actions, repeat=4):
-            total, factor, after = play_keydoor(size, state, sequence)
+            total, factor, _ = play_keydoor(size, state, sequence)
             best = max(best, total if factor == 0.0 else -np.inf)
         np.testing.assert_allclose(values[state], best, atol=1e-6)
 
@@ -108,8 +108,9 @@ def test_bandit_punishes_independent_guessing():
     halves = [np.full(n, 0.0) for n in env.action.nvec]
     for half in halves:
         half[0] = half[-1] = 0.5
-    chance = np.array([np.prod([h[a] for h, a in zip(halves, action, strict=True)]) for action in env.action.all_actions()])
-    reward = jax.vmap(lambda a: env.reward(jnp.asarray(0), a))(env.action.all_actions())
+    actions = env.action.all_actions()
+    chance = np.prod([half[actions[:, k]] for k, half in enumerate(halves)], axis=0)
+    reward = jax.vmap(lambda a: env.reward(jnp.asarray(0), a))(actions)
     assert np.sum(chance * np.asarray(reward)) < 0.0
 
 

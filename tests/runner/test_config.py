@@ -1,0 +1,119 @@
+"""A config survives being written down, and says what is wrong with it."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from rld2.agents.fkl import FKLConfig
+from rld2.agents.policy import PolicyConfig
+from rld2.agents.rkl import RKLConfig
+from rld2.diffusion.sample import Sampler
+from rld2.networks.heads import Backbone
+from rld2.presets import DEFAULT, PRESETS, preset
+from rld2.runner import run
+from rld2.runner.config import TrainConfig, from_json, kind_of, make_agent, to_json
+from rld2.types import Replay, Rollout
+from tests.tiny import FKL, RKL, tiny
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_presets_survive_a_round_trip(name: str):
+    config = preset(name)
+    assert config.name == name
+    assert kind_of(config.agent) == name.rpartition("/")[2]
+    assert from_json(to_json(config)) == config
+
+
+def test_every_field_survives_a_round_trip():
+    sampler = Sampler("remask", remask="loop", eta=0.3)
+    policy = PolicyConfig(7, "polynomial", 1.5, sampler, Backbone("mlp", 16), 24, True)
+    for agent in (RKLConfig(policy=policy, kl_penalty="fixed"), FKLConfig(policy=policy, critic=Backbone(layers=2))):
+        config = TrainConfig("mine", agent=agent, seeds=4, out=Path("some") / "folder", evaluation_step_cap=None)
+        again = from_json(to_json(config))
+        assert again == config
+        assert again.out == Path("some") / "folder"
+
+
+def test_the_default_preset_exists():
+    assert DEFAULT in PRESETS
+
+
+def test_unknown_preset_names_those_that_are_near():
+    with pytest.raises(ValueError, match=r"one of \['toy/bandit/fkl', 'toy/bandit/rkl'\], got 'bandit'"):
+        preset("bandit")
+    with pytest.raises(ValueError, match=r"'minatar/asterix/fkl'.*got 'chess'; `rld2 presets` lists them"):
+        preset("chess")
+
+
+@pytest.mark.parametrize("place", [(), ("domain",), ("agent",), ("agent", "policy"), ("agent", "policy", "sampler")])
+def test_unknown_and_missing_fields_are_named(place: tuple[str, ...]):
+    record = json.loads(to_json(tiny()))
+    inner = record
+    for name in place:
+        inner = inner[name]
+    inner["surprise"] = 1
+    with pytest.raises(ValueError, match=r"does not have exactly these fields: \['surprise'\]"):
+        from_json(json.dumps(record))
+    del inner["surprise"]
+    gone = sorted(set(inner) - {"kind"} | ({"kind"} if place[-1:] == ("sampler",) else set()))[-1]
+    del inner[gone]
+    with pytest.raises(ValueError, match=rf"does not have exactly these fields: \['{gone}'\]"):
+        from_json(json.dumps(record))
+
+
+def test_unknown_agent_is_named():
+    text = to_json(tiny()).replace('"kind": "rkl"', '"kind": "sarsa"')
+    with pytest.raises(ValueError, match=r"agent kind must be one of \['fkl', 'rkl'\], got 'sarsa'"):
+        from_json(text)
+
+
+@pytest.mark.parametrize("name", ["frames", "seeds", "log_frames", "checkpoint_frames", "evaluation_episodes"])
+def test_counts_must_be_positive(name: str):
+    with pytest.raises(ValueError, match=f"{name} must be 1 or more, got 0"):
+        dataclasses.replace(tiny(), **{name: 0})
+
+
+def test_an_evaluation_step_cap_must_be_positive():
+    with pytest.raises(ValueError, match="evaluation_step_cap must be 1 or more, got 0"):
+        tiny(evaluation_step_cap=0)
+
+
+def test_values_of_a_file_are_checked_too():
+    record = json.loads(to_json(tiny()))
+    record["domain"]["discount"] = 2.0
+    with pytest.raises(ValueError, match=r"discount must be in \[0, 1\], got 2.0"):
+        from_json(json.dumps(record))
+
+
+def test_agents_are_made_from_their_configs():
+    spec = run.make_domain(tiny().domain).spec
+    assert isinstance(make_agent(tiny(FKL), spec).experience, Replay)
+    assert isinstance(make_agent(tiny(RKL), spec).experience, Rollout)
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"agent": {}}', '{"agent": {"kind": "rkl"}}', "null"])
+def test_a_damaged_config_file_is_named(text: str, tmp_path: Path):
+    (tmp_path / run.CONFIG).write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json cannot be read"):
+        run.read_config(tmp_path)
+
+
+def test_a_folder_without_config_is_no_run(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"is not a run folder.*`rld2 train` makes one"):
+        run.read_config(tmp_path)
+
+
+def test_run_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    config = tiny(name="toy/some")
+    assert [run.create(config) for _ in range(3)] == [Path("runs") / f"toy-some-{i}" for i in (1, 2, 3)]
+    assert run.read_config(Path("runs") / "toy-some-2") == config
+
+
+def test_a_seed_means_the_same_run_alone_and_beside_others():
+    beside, alone = run.set_up(tiny(seed=2, seeds=3)).keys, run.set_up(tiny(seed=3)).keys
+    assert beside.shape == (3,)
+    assert (beside[1:2] == alone).all()
+    assert not (beside[0] == alone[0]).all()
