@@ -33,7 +33,7 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
         agent=FKLConfig(
             optimiser=OptimiserConfig(1e-3, final_share=0.1),
             temperature=TemperatureConfig(budget=0.2, floor=0.1),
-            entropy=0.15,
+            entropy=0.3,
             final_entropy=0.0,
             policy_weight=0.1,
             n_step=8,

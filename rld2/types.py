@@ -138,7 +138,7 @@ class Batch(NamedTuple):
     frames: Int[Array, ""]  # primitive steps collected so far, for schedules
 
 
-Metrics = dict[str, Float[Array, ""]]
+Metrics = dict[str, Array]  # scalars; with a leading axis where steps were stacked
 
 
 class Updated(NamedTuple):

@@ -59,7 +59,7 @@ class TemperatureConfig:
             raise ValueError(message)
         warnings.warn(message + " (set: the temperature will sit at its minimum)", stacklevel=2)
 
-    def budget_at(self, frames: Float[Array, ""]) -> Float[Array, ""]:
+    def budget_at(self, frames: Int[Array, ""] | Float[Array, ""]) -> Float[Array, ""]:
         if self.schedule == "constant":
             return jnp.asarray(self.budget, jnp.float32)
         done = jnp.clip(frames / self.decay_frames, 0.0, 1.0)

@@ -45,7 +45,7 @@ def learner(critic_sees_action: bool = True) -> FKLState:
 
     def shaken(networks, seed: int):
         head = networks.policy.denoiser.head.weight
-        weight = jax.random.normal(jax.random.key(seed), head.shape)
+        weight = 0.3 * jax.random.normal(jax.random.key(seed), head.shape)
         networks = eqx.tree_at(lambda n: n.policy.denoiser.head.weight, networks, weight)
         bias = jax.random.normal(jax.random.key(seed), (1,))
         networks = eqx.tree_at(lambda n: n.critic.baseline.bias, networks, bias)

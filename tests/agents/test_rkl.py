@@ -45,7 +45,7 @@ def learner(config: RKLConfig = CONFIG) -> RKLState:
     """A policy that is not uniform any more."""
     state = program(config)[0].init(jax.random.key(0))
     head = state.networks.policy.denoiser.head.weight
-    weight = jax.random.normal(jax.random.key(1), head.shape)
+    weight = 0.3 * jax.random.normal(jax.random.key(1), head.shape)
     return state._replace(networks=eqx.tree_at(lambda n: n.policy.denoiser.head.weight, state.networks, weight))
 
 

@@ -45,8 +45,8 @@ def test_gae_is_the_loop(seed):
                 after = 0.0
             after = delta + factor * DECAY * after
             expected[t, e] = after
-    arrays = [jnp.asarray(data[name]) for name in ("value", "next_value")]
-    got = gae(jnp.asarray(data["reward"]), discount_of(data), *arrays, jnp.asarray(ended), DECAY)
+    reward, value, next_value = (jnp.asarray(data[name]) for name in ("reward", "value", "next_value"))
+    got = gae(reward, discount_of(data), value, next_value, jnp.asarray(ended), DECAY)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 

@@ -23,7 +23,7 @@ slope_of_dual = jax.jit(jax.grad(dual))
 
 
 def mean_kl(advantage: np.ndarray, temperature: float) -> float:
-    weights = softmax(np.float64(advantage) / temperature)
+    weights = softmax(advantage / temperature)
     return float(np.mean(np.sum(weights * np.log(weights * advantage.shape[-1] + 1e-300), axis=-1)))
 
 

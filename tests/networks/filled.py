@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 Module = TypeVar("Module", bound=eqx.Module)
 
@@ -22,7 +23,7 @@ def filled(make: Callable[[], Module], seed: int = 0, scale: float = 0.4) -> Mod
 
 
 @eqx.filter_jit
-def run(module: Callable[..., jax.Array], *arguments: jax.Array | None) -> jax.Array:
+def run(module: Callable[..., jax.Array], *arguments: PyTree) -> jax.Array:
     return module(*arguments)
 
 

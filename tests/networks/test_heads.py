@@ -7,6 +7,7 @@ import pytest
 from rld2.networks.heads import KINDS, Backbone, Critic, Denoiser, Value
 from rld2.networks.layers import num_parameters
 from rld2.networks.mlp import FlatNetwork
+from rld2.networks.transformer import Transformer
 from rld2.types import ActionSpec
 from tests.exact import assert_refused
 from tests.networks.filled import filled, integers, normal, quick_key, run
@@ -25,7 +26,7 @@ def critic(kind) -> Critic:
 
 
 @eqx.filter_jit
-def logits_of(network: Denoiser, tokens, state, step=None) -> jax.Array:
+def logits_of(network: Denoiser | Transformer | FlatNetwork, tokens, state, step=None) -> jax.Array:
     return network(tokens, network.condition(state), step)
 
 

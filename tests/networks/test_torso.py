@@ -37,6 +37,7 @@ def test_the_image_torso_reads_pixels():
         hidden = jax.lax.conv_general_dilated(
             hidden, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
+        assert convolution.bias is not None
         hidden = jax.nn.relu(hidden + convolution.bias[:, 0, 0])
     features = jnp.moveaxis(hidden[0], -1, 0).reshape(-1)
     np.testing.assert_allclose(got[1, 2], jax.nn.relu(network.dense(features)), rtol=1e-3, atol=1e-4)

@@ -72,6 +72,7 @@ def test_positions_may_have_their_own_embedding():
 
 def test_step_adds_its_row_to_the_modulation():
     network, tokens, state = transformer(steps=3), integers(0, V + 1, 2, 4, K), normal(1, 2, C)
+    assert network.step is not None
     for n in (1, 3):
         added = eqx.tree_at(lambda m: m.modulate.bias, network, network.modulate.bias + network.step[n])
         got = features(network, tokens, state, jnp.full((2, 4), n))
