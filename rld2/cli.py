@@ -28,7 +28,7 @@ class Evaluate:
     step_cap: int | None = 10_000
     """Primitive steps after which an episode is cut; None lets a policy that never loses play on."""
     sampler: str | None = None
-    """ancestral, one-by-one, greedy, top-p, remask, or remask-cap / -rescale / -conf / -loop; None: as trained."""
+    """ancestral, one-by-one, greedy, top-p, remask-cap / -rescale / -conf / -loop; None: as the run's config says."""
     steps: int | None = None
     """Reverse steps N; None: as trained."""
     seed: int = 1_000
@@ -103,9 +103,6 @@ def train(arguments: Sequence[str]) -> None:
     )
     if resume is not None and config != dataclasses.replace(default, frames=config.frames, finale=config.finale):
         raise ValueError("--resume continues a run as it is; only --frames and --no-finale may be given with it")
-    console.print(
-        f"[bold]{config.name}[/]: {config.frames:,} frames, seeds {config.seed}..{config.seed + config.seeds - 1}"
-    )
     trained = run_training(config, resume=resume)
     if trained.finished and config.finale:
         conclude(trained, config, console)
@@ -131,7 +128,7 @@ def evaluate(arguments: Sequence[str]) -> None:
 
     options = tyro.cli(Evaluate, args=list(arguments), prog="rld2 evaluate")
     _at_least_one(episodes=options.episodes, steps=options.steps, step_cap=options.step_cap)
-    score(options.run, options.episodes, options.step_cap, _how(options), options.seed, console)
+    score(options.run, options.episodes, options.step_cap, options.sampler, options.steps, options.seed, console)
 
 
 def replay(arguments: Sequence[str]) -> None:
@@ -140,7 +137,16 @@ def replay(arguments: Sequence[str]) -> None:
     options = tyro.cli(Replay, args=list(arguments), prog="rld2 replay")
     _at_least_one(decisions=options.decisions, fps=options.fps, steps=options.steps)
     path = options.out if options.out is not None else options.run / "replay.gif"
-    film(options.run, path, options.decisions, options.fps, _how(options), options.index, options.seed)
+    film(
+        options.run,
+        path,
+        options.decisions,
+        options.fps,
+        options.sampler,
+        options.steps,
+        options.index,
+        options.seed,
+    )
     console.print(f"wrote {path}")
 
 
@@ -161,19 +167,6 @@ def bench(arguments: Sequence[str]) -> None:
     from rld2.bench.main import run as run_bench
 
     run_bench(tyro.cli(BenchConfig, args=list(arguments), prog="rld2 bench"))
-
-
-def _how(options: Evaluate | Replay):
-    from rld2.diffusion.sample import Sampler
-    from rld2.types import ActSpec
-
-    if options.sampler is None:
-        return ActSpec(None, options.steps)
-    kind, _, strength = (
-        options.sampler.partition("-") if options.sampler.startswith("remask") else (options.sampler, "", "")
-    )
-    sampler = Sampler(kind, remask=strength) if strength else Sampler(kind)  # type: ignore[arg-type]
-    return ActSpec(sampler, options.steps)
 
 
 def _at_least_one(**values: int | None) -> None:

@@ -26,6 +26,7 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
             final_entropy=0.0,
         ),
         frames=3_000_000,
+        evaluation_sampler="greedy",
     )
     fkl = dataclasses.replace(
         rkl,

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -23,6 +24,7 @@ class Said(NamedTuple):
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """`cli("train", ...)` as the command would do it, in a folder of its own and without the user's cache."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "400")
 

@@ -7,10 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 
@@ -126,15 +126,22 @@ MUTATIONS = [
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Mutation, Future]]:
+def broken(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Mutation], subprocess.CompletedProcess[str]]]:
+    """Runs of the selected mutations, started ahead, two at a time; under xdist each when its turn comes."""
+    ahead = [] if "PYTEST_XDIST_WORKER" in os.environ else request.session.items
+    mine = [item for item in ahead if isinstance(item, pytest.Function) and item.module is request.module]
+    selected = [cast(Mutation, item.callspec.params["mutation"]) for item in mine]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        yield {m: pool.submit(_run, m, tmp_path_factory.mktemp("broken")) for m in MUTATIONS}
+        started = {m: pool.submit(_run, m, tmp_path_factory.mktemp("broken")) for m in selected}
+        yield lambda m: started[m].result() if m in started else _run(m, tmp_path_factory.mktemp("broken"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: f"{m.file}: {m.formula}")
-def test_broken_formula_is_noticed(mutation: Mutation, runs: dict[Mutation, Future]):
-    result = runs[mutation].result()
+def test_broken_formula_is_noticed(mutation: Mutation, broken: Callable[[Mutation], subprocess.CompletedProcess[str]]):
+    result = broken(mutation)
     assert result.returncode == pytest.ExitCode.TESTS_FAILED, f"not noticed:\n{result.stdout}"
     assert mutation.test.split("::")[-1] in result.stdout.partition("short test summary")[2], result.stdout
 

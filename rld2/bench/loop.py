@@ -56,7 +56,9 @@ class Running:
 
 def measure_loop(config: TrainConfig, repeats: int) -> LoopResult:
     setup = run.set_up(replace(config, seeds=1))
-    iterations = max(1, config.log_frames // (config.domain.num_envs * setup.agent.experience.length * config.domain.macro))
+    iterations = max(
+        1, config.log_frames // (config.domain.num_envs * setup.agent.experience.length * config.domain.macro)
+    )
     agent, traces = counting(setup.agent)
     running = Running(build(setup.domain, agent, iterations), setup.keys)
     running()
@@ -104,9 +106,7 @@ def collect_call(domain: Domain, agent: Agent, learner: Any, collector: Collecto
     return lambda: jax.block_until_ready(program(collector, jax.random.key(2)))
 
 
-def update_call(
-    domain: Domain, agent: Agent, learner: Any, collector: Collector, replay: Any, iterations: int
-) -> Call:
+def update_call(domain: Domain, agent: Agent, learner: Any, collector: Collector, replay: Any, iterations: int) -> Call:
     """All updates of a segment, on one batch of the loop's own experience."""
     key = jax.random.key(3)
 
@@ -127,7 +127,7 @@ def update_call(
 
 
 def peak_memory(config: TrainConfig) -> int:
-    """Bytes at the peak of `rld2 train`: a short run of the preset in its own process, compiling and finale included."""
+    """Bytes at the peak of `rld2 train`: a short run of the preset in its own process, compiling and finale too."""
     with tempfile.TemporaryDirectory() as folder:
         frames = str(2 * config.log_frames)
         command = [sys.executable, "-m", "rld2", "train", config.name, "--frames", frames, "--out", f"{folder}/run"]

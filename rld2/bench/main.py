@@ -1,4 +1,4 @@
-"""`rld2 bench`: how fast an update is beside PyTorch, what the loop adds, and how the cost grows. Ratios, in one run."""
+"""`rld2 bench`: how fast an update is beside PyTorch, what the loop adds, how the cost grows. Ratios, in one run."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -32,7 +32,9 @@ def part_calls(problem: Problem) -> dict[str, tuple[Call, int]]:
         predict, schedule, mask = policy.predict(state_embedding, None), policy.schedule, policy.action.mask_token
         pair = later_chain_pairs(key, chain, schedule, mask)
         start = jnp.full((sizes.B, 1, sizes.K), mask)
-        first = jnp.broadcast_to(predict(start, jnp.full((sizes.B, 1), schedule.steps)), (*q.shape, sizes.K, sizes.vocab))
+        first = jnp.broadcast_to(
+            predict(start, jnp.full((sizes.B, 1), schedule.steps)), (*q.shape, sizes.K, sizes.vocab)
+        )
         everything = jnp.ones(chain.action.shape, bool)
         elbo = elbo_estimate(first, chain.action, everything, jnp.full(q.shape, schedule.abar[-1], jnp.float32))
         if schedule.steps > 1:

@@ -65,7 +65,7 @@ def repeated(part: Callable[[Any], Any], inputs: Any, times: int) -> Call:
 
     def body(nothing: jax.Array, _: None) -> tuple[jax.Array, None]:
         shifted = jax.tree.map(lambda x: x + nothing if jnp.issubdtype(x.dtype, jnp.floating) else x, inputs)
-        leaves = [x for x in jax.tree.leaves(part(shifted)) if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)]
+        leaves = [x for x in jax.tree.leaves(part(shifted)) if not jnp.issubdtype(x.dtype, jax.dtypes.extended)]
         return sum((1e-30 * jnp.sum(x) for x in leaves), jnp.zeros(())), None
 
     return blocking(jax.jit(lambda: jax.lax.scan(body, jnp.zeros(()), None, length=times)[0]))

@@ -1,9 +1,9 @@
 """The same update in PyTorch, twice: as one writes it first, and with the work-saving tricks of rld2.
 
-first version        every reverse step runs on all B x M rows and modulates every row; actions are sampled at s' for the
-                     TD target and again at s for the improvement; the pairs to denoise come from the forward process
-with the tricks      the first reverse step and the modulation are computed once per state; one sampling pass at s' serves
-                     both; its chain provides the pairs, and the all-mask step is predicted once per state
+first version        every reverse step runs on all B x M rows and modulates every row; actions are sampled at s' for
+                     the TD target and again at s for the improvement; pairs to denoise come from the forward process
+with the tricks      the first reverse step and the modulation are computed once per state; one sampling pass at s'
+                     serves both; its chain provides the pairs, and the all-mask step is predicted once per state
 """
 
 from collections.abc import Callable

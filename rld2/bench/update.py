@@ -33,7 +33,9 @@ def has_torch() -> bool:
 
 def our_call(problem: Problem) -> tuple[Call, int]:
     def train(state: Any, key: jax.Array) -> Any:
-        step = lambda state, key: (problem.agent.update(state, problem.batch, key).state, None)
+        def step(state: Any, key: jax.Array) -> tuple[Any, None]:
+            return problem.agent.update(state, problem.batch, key).state, None
+
         return jax.lax.scan(step, state, jax.random.split(key, SCANNED))[0]
 
     return blocking(jax.jit(train), problem.state, jax.random.key(1)), SCANNED
@@ -42,8 +44,8 @@ def our_call(problem: Problem) -> tuple[Call, int]:
 def torch_calls(problem: Problem) -> dict[str, tuple[Call, int]]:
     import torch  # pyright: ignore[reportMissingImports]
 
-    from rld2.bench.torch_agent import TorchAgent, torch_batch
     from rld2.bench.timing import _cores
+    from rld2.bench.torch_agent import TorchAgent, torch_batch
 
     torch.set_num_threads(_cores())
     batch = torch_batch(problem.batch, problem.sizes.spec.discount)

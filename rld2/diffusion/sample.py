@@ -1,7 +1,7 @@
 """The reverse process: one loop from all masks to a clean action; samplers differ only in one step of it."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,12 @@ class Sampler:
     def restricts(self) -> bool:
         """Whether tokens come from a kept set smaller than the legal one, so that ratios must use that set too."""
         return self.kind == "top-p"
+
+
+def sampler_named(name: str) -> Sampler:
+    """A sampler by its name on the command line: a kind, or remask-cap, remask-rescale, remask-conf, remask-loop."""
+    kind, _, strength = name.partition("-") if name.startswith("remask-") else (name, "", "cap")
+    return Sampler(cast(Any, kind), remask=cast(Any, strength))
 
 
 class Chain(NamedTuple):

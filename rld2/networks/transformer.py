@@ -10,6 +10,13 @@ from rld2.networks.layers import Linear, layer_norm
 MODULATIONS = 6  # shift, scale, gate before attention and before the feed-forward part
 
 
+def attention(qkv: Float[Array, "*b k 3 h d"]) -> Float[Array, "*b k h d"]:
+    """Every position attends to all positions, in h heads; queries, keys and values side by side."""
+    query, key, value = qkv[..., 0, :, :], qkv[..., 1, :, :], qkv[..., 2, :, :]
+    score = jnp.einsum("...qhd,...khd->...hqk", query, key) * query.shape[-1] ** -0.5
+    return jnp.einsum("...hqk,...khd->...qhd", jax.nn.softmax(score), value)
+
+
 class Block(eqx.Module):
     """norm(h) * (scale + 1) + shift before attention and feed-forward; gate on each residual."""
 
@@ -30,10 +37,7 @@ class Block(eqx.Module):
     def attend(self, x: Float[Array, "*b k d"]) -> Float[Array, "*b k d"]:
         *lead, length, width = x.shape
         qkv = self.qkv(x).reshape(*lead, length, 3, self.heads, width // self.heads)
-        query, key, value = qkv[..., 0, :, :], qkv[..., 1, :, :], qkv[..., 2, :, :]
-        score = jnp.einsum("...qhd,...khd->...hqk", query, key) * (width // self.heads) ** -0.5
-        mixed = jnp.einsum("...hqk,...khd->...qhd", jax.nn.softmax(score), value)
-        return self.out(mixed.reshape(*lead, length, width))
+        return self.out(attention(qkv).reshape(*lead, length, width))
 
     def __call__(self, x: Float[Array, "*b k d"], modulation: Float[Array, "*#b #k 6 d"]) -> Float[Array, "*b k d"]:
         shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = (modulation[..., i, :] for i in range(MODULATIONS))

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from rld2.agents.fkl import FKLConfig, make_fkl
 from rld2.agents.rkl import RKLConfig, make_rkl
+from rld2.diffusion.sample import sampler_named
 from rld2.domains.registry import DomainConfig
-from rld2.types import Agent, EnvSpec
+from rld2.types import ActSpec, Agent, EnvSpec
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,13 @@ class TrainConfig:
     log_frames: int = 50_000  # between two lines of the log
     checkpoint_frames: int = 500_000  # between two checkpoints
     evaluation_episodes: int = 100
+    evaluation_sampler: str | None = None  # how evaluations and films sample (docs/samplers.md); None: as in training
     evaluation_step_cap: int | None = 10_000  # primitive steps after which an evaluation episode is cut
     finale: bool = True  # at the end: score table, learning curve and replay
 
     def __post_init__(self) -> None:
+        if self.evaluation_sampler is not None:
+            sampler_named(self.evaluation_sampler)
         for name in ("frames", "seeds", "log_frames", "checkpoint_frames", "evaluation_episodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
@@ -42,6 +46,12 @@ class TrainConfig:
 MAKERS: dict[type, Any] = {FKLConfig: make_fkl, RKLConfig: make_rkl}
 KINDS = {"fkl": FKLConfig, "rkl": RKLConfig}
 Kind = Literal["fkl", "rkl"]
+
+
+def how_to_act(config: TrainConfig, sampler: str | None = None, steps: int | None = None) -> ActSpec:
+    """The way a run is evaluated: as asked for, else as its config says, else as it was trained."""
+    name = sampler or config.evaluation_sampler
+    return ActSpec(None if name is None else sampler_named(name), steps)
 
 
 def kind_of(agent: FKLConfig | RKLConfig) -> str:

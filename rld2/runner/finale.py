@@ -12,7 +12,7 @@ from rld2.domains.registry import make_domain
 from rld2.report.plots import learning_curve
 from rld2.report.tables import over_seeds, score_table
 from rld2.runner import log, run
-from rld2.runner.config import TrainConfig
+from rld2.runner.config import TrainConfig, how_to_act
 from rld2.runner.evaluate import evaluator, random_agent, with_envs
 from rld2.runner.loop import LoopState
 from rld2.runner.replay import record_play, render
@@ -70,7 +70,8 @@ def score(
     folder: Path,
     episodes: int,
     step_cap: int | None,
-    how: ActSpec,
+    sampler: str | None,
+    steps: int | None,
     seed: int,
     console: Console,
     trained: Trained | None = None,
@@ -80,10 +81,11 @@ def score(
     setup, state = _opened(folder, config, trained)
     frames = int(state.frames.mean())
     with console.status(f"playing {episodes} episodes a seed ..."):
+        how = how_to_act(config, sampler, steps)
         rows = evaluate(config, setup, state, episodes=episodes, step_cap=step_cap, how=how, seed=seed)
-    console.print(score_table(rows, describe(config, frames, step_cap)))
-    sampler = None if how.sampler is None else how.sampler.kind
-    record = {"run": config.name, "frames": frames, "step_cap": step_cap, "sampler": sampler, "steps": how.steps}
+    name = sampler or config.evaluation_sampler or "as trained"
+    console.print(score_table(rows, f"{describe(config, frames, step_cap)}, {name} sampler"))
+    record = {"run": config.name, "frames": frames, "step_cap": step_cap, "sampler": name, "steps": steps}
     domain = {"macro": config.domain.macro, "sticky": config.domain.sticky, "actions": config.domain.actions}
     _write_json(folder / "evaluation.json", record | domain | {"rows": rows})
     return rows
@@ -94,7 +96,8 @@ def film(
     path: Path,
     decisions: int,
     fps: int,
-    how: ActSpec,
+    sampler: str | None,
+    steps: int | None,
     index: int,
     seed: int,
     trained: Trained | None = None,
@@ -103,6 +106,7 @@ def film(
     config = run.read_config(folder)
     setup, state = _opened(folder, config, trained)
     policy = run.policy_of(setup, state, index)
+    how = how_to_act(config, sampler, steps)
     recording = record_play(setup, policy, jax.random.key(seed), config=config, macro_steps=decisions, how=how)
     render(recording, path, fps)
 
@@ -118,7 +122,7 @@ def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
     """The end of `rld2 train`: score table, learning curve, replay; and how to go on."""
     folder = trained.folder
     cap = config.evaluation_step_cap
-    rows = score(folder, config.evaluation_episodes, cap, ActSpec(), FINALE_SEED, console, trained)
+    rows = score(folder, config.evaluation_episodes, cap, None, None, FINALE_SEED, console, trained)
     floor = rows[-1]["mean"]
     final = rows[-2] if config.seeds > 1 else rows[0]
     curve = folder / "curve.png"
@@ -127,6 +131,6 @@ def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
     )
     console.print(f"learning curve  {curve}")
     with console.status("filming ..."):
-        film(folder, folder / "replay.gif", 40, 8, ActSpec(), 0, FINALE_SEED, trained)
+        film(folder, folder / "replay.gif", 40, 8, None, None, 0, FINALE_SEED, trained)
     console.print(f"replay          {folder / 'replay.gif'}")
     console.print(f"next            rld2 evaluate {folder} | rld2 export {folder} | tensorboard --logdir {folder}")

@@ -74,6 +74,8 @@ def train(
     frames = int(np.mean(state.frames))
     saved = frames
     with Logger(folder, config.frames, frames) as logger, stop_requests() as asked:
+        last = config.seed + config.seeds - 1
+        logger.say(f"{config.name}: {config.frames:,} frames, seeds {config.seed}..{last}, in {folder}")
         started = time.monotonic()
         while frames < config.frames:
             state, metrics = setup.loop.advance(state)

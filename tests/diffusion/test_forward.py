@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,13 +52,13 @@ def test_posterior_is_bayes_rule(kind):
 
 def test_posterior_of_a_mean_mixes_the_posteriors_and_sums_to_one():
     spec, schedule = ActionSpec((2, 3)), Schedule(3, "cosine")
-    tokens = jnp.asarray(all_tokens(spec))
+    tokens = np.broadcast_to(all_tokens(spec), (3, 16, 2))
+    step = jnp.broadcast_to(jnp.arange(1, 4)[:, None], (3, 16))
     mean = np.random.default_rng(0).dirichlet(np.ones(3), size=tokens.shape).astype(np.float32)
-    for n in range(1, 4):
-        step = jnp.full(len(tokens), n)
-        got = np.asarray(posterior(tokens, jnp.asarray(mean), schedule, step, 3))
-        np.testing.assert_allclose(got.sum(axis=-1), 1.0, atol=1e-6)
-        of_value = [posterior(tokens, jnp.broadcast_to(jnp.eye(3)[v], mean.shape), schedule, step, 3) for v in range(3)]
-        mixed = np.einsum("skv,vsku->sku", mean, np.stack(of_value))
-        np.testing.assert_allclose(got, mixed, atol=1e-6)
-    np.testing.assert_array_equal(got[np.asarray(tokens) != 3].argmax(axis=-1), tokens[tokens != 3])  # carried over
+    reverse = jax.jit(lambda mean: posterior(jnp.asarray(tokens), mean, schedule, step, spec.mask_token))
+    got = np.asarray(reverse(mean))
+    np.testing.assert_allclose(got.sum(axis=-1), 1.0, atol=1e-6)
+    of_value = [reverse(np.broadcast_to(np.eye(3, dtype=np.float32)[v], mean.shape)) for v in range(3)]
+    np.testing.assert_allclose(got, np.einsum("nskv,vnsku->nsku", mean, np.stack(of_value)), atol=1e-6)
+    shown = tokens != spec.mask_token
+    np.testing.assert_array_equal(got[shown], np.eye(4)[tokens[shown]])  # carried over

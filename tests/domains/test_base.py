@@ -25,7 +25,7 @@ def follow(env: Walk, step_cap: int | None, num_steps: int = 40, active: np.ndar
         action = random_actions(rng, env.action, SIZE)
         live = None if active is None else active[i]
         state, step = play(state, action, jax.random.key(i), live)
-        yield [walk(env, *row, a, step_cap) for row, a in zip(before, action, strict=True)], before, step
+        yield [walk(env, row[0], row[1], a, step_cap) for row, a in zip(before, action, strict=True)], before, step
 
 
 def observed(played: list[Played]) -> np.ndarray:

@@ -60,7 +60,7 @@ def loop(env: Walk, place: int, ticks: int, actions: np.ndarray, cap: int | None
 
 
 def check(env: Walk, before: np.ndarray, actions: np.ndarray, step: TimeStep, cap: int | None) -> list[Total]:
-    totals = [loop(env, *row, a, cap) for row, a in zip(before, actions, strict=True)]
+    totals = [loop(env, row[0], row[1], a, cap) for row, a in zip(before, actions, strict=True)]
     for name in ("reward", "score", "duration", "terminated", "truncated"):
         np.testing.assert_array_equal(getattr(step, name), [getattr(t, name) for t in totals], err_msg=name)
     for total, observation in zip(totals, np.asarray(step.observation), strict=True):

@@ -7,6 +7,7 @@ import pytest
 
 from rld2.domains.minatar import GAMES, MinAtar
 from rld2.domains.registry import DomainConfig, make_domain, make_env
+from tests.exact import assert_refused
 from tests.tiny import random_actions
 
 MINIMAL = {"asterix": 5, "breakout": 3, "freeway": 3, "seaquest": 6, "space_invaders": 4}
@@ -102,9 +103,12 @@ def test_mistakes_are_named():
         ({"discount": 1.5}, r"discount must be in \[0, 1\], got 1.5"),
         ({"step_cap": 0}, "step_cap must be 1 or more, got 0"),
         ({"sticky": -0.1}, r"sticky must be a probability, got -0\.1"),
-        ({"actions": "some"}, r"actions must be one of \['minimal', 'full'\], got 'some'"),
     ],
 )
 def test_domain_config_is_checked(wrong: dict, named: str):
     with pytest.raises(ValueError, match=named):
         DomainConfig(**wrong)
+
+
+def test_an_unknown_action_set_is_refused():
+    assert_refused(DomainConfig(), "actions", "some", r"actions must be one of \['minimal', 'full'\], got 'some'")

@@ -59,7 +59,9 @@ def test_optimal_values_satisfy_bellmans_equation_on_the_domain_itself(macro: in
     states = np.repeat(np.arange(env.num_states), len(actions)).astype(np.int32)
     inner = VectorDomain(env, len(states), step_cap=1000, discount=GAMMA)
     domain = MacroDomain(inner, macro)
-    start = VectorState(jnp.asarray(states), jax.vmap(env.observe)(states), jnp.zeros(len(states), jnp.int32))
+    start = VectorState(
+        jnp.asarray(states), jax.vmap(env.observe)(jnp.asarray(states)), jnp.zeros(len(states), jnp.int32)
+    )
     chosen = jnp.asarray(np.tile(actions, (env.num_states, 1)))
     _, step = jax.jit(domain.step)((start, None), chosen, jax.random.key(0))
     after = np.argmax(step.final_observation, axis=-1)

@@ -47,7 +47,8 @@ def test_transitions_hold_what_was_seen_done_and_came_of_it(walked):
     assert data.legal is None
     for t in range(LENGTH):
         for e in range(SIZE):
-            out = walk(Walk(), *data.observation[t, e].astype(int), data.action[t, e], 6)
+            place, ticks = (int(x) for x in data.observation[t, e])
+            out = walk(Walk(), place, ticks, data.action[t, e], cap=6)
             assert (data.reward[t, e], data.duration[t, e]) == (out.reward, 1)
             assert (data.terminated[t, e], data.truncated[t, e]) == (out.terminated, out.truncated)
             assert tuple(data.final_observation[t, e]) == (out.place, out.ticks)

@@ -77,10 +77,14 @@ def test_the_flat_network_is_its_formula():
     np.testing.assert_allclose(got[0, 0], expected.reshape(3, 8), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("steps", [None, 4])
 @pytest.mark.parametrize(
-    ("nvec", "width", "layers", "condition"),
-    [((6,) * 4, 32, 1, 128), ((18,) * 4, 80, 3, 512), ((6,) * 16, 32, 2, 128), ((19,) * 11, 64, 1, 64)],
+    ("nvec", "width", "layers", "condition", "steps"),
+    [
+        ((6,) * 4, 32, 1, 128, None),
+        ((18,) * 4, 80, 3, 512, 4),
+        ((6,) * 16, 32, 2, 128, 16),
+        ((19,) * 11, 64, 1, 64, None),
+    ],
 )
 def test_the_flat_network_has_as_many_parameters(nvec, width, layers, condition, steps):
     def count(kind) -> int:

@@ -16,7 +16,7 @@ from rld2.runner import checkpoint
 class State(NamedTuple):
     weights: dict[str, jax.Array]
     key: jax.Array
-    count: jax.Array
+    number: jax.Array
     nothing: None = None
 
 
@@ -90,7 +90,7 @@ def test_a_checkpoint_that_is_not_there(saved: Path):
 
 FOREIGN = {
     "shape": lambda: state(width=4),
-    "dtype": lambda: state()._replace(count=jnp.zeros(2)),
+    "dtype": lambda: state()._replace(number=jnp.zeros(2)),
     "structure": lambda: state()._replace(nothing=jnp.zeros(2)),
 }
 
