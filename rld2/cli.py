@@ -128,6 +128,7 @@ def evaluate(arguments: Sequence[str]) -> None:
 
     options = tyro.cli(Evaluate, args=list(arguments), prog="rld2 evaluate")
     _at_least_one(episodes=options.episodes, steps=options.steps, step_cap=options.step_cap)
+    _check_sampler(options.sampler)
     score(options.run, options.episodes, options.step_cap, options.sampler, options.steps, options.seed, console)
 
 
@@ -136,6 +137,7 @@ def replay(arguments: Sequence[str]) -> None:
 
     options = tyro.cli(Replay, args=list(arguments), prog="rld2 replay")
     _at_least_one(decisions=options.decisions, fps=options.fps, steps=options.steps)
+    _check_sampler(options.sampler)
     path = options.out if options.out is not None else options.run / "replay.gif"
     film(
         options.run,
@@ -167,6 +169,13 @@ def bench(arguments: Sequence[str]) -> None:
     from rld2.bench.main import run as run_bench
 
     run_bench(tyro.cli(BenchConfig, args=list(arguments), prog="rld2 bench"))
+
+
+def _check_sampler(name: str | None) -> None:
+    from rld2.diffusion.sample import sampler_named
+
+    if name is not None:
+        sampler_named(name)
 
 
 def _at_least_one(**values: int | None) -> None:

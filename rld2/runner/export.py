@@ -139,7 +139,9 @@ def _digest(header: dict[str, str], tensors: dict[str, np.ndarray]) -> str:
 
 def _shapes(observation: PyTree) -> PyTree[jax.ShapeDtypeStruct]:
     """Shapes in dictionaries and tuples only, as a file keeps them."""
-    arrays = jax.tree.map(lambda x: x if hasattr(x, "shape") else np.asarray(x), observation)
+    arrays = jax.tree.map(
+        lambda x: x if hasattr(x, "shape") else np.asarray(x), observation, is_leaf=lambda x: x is None
+    )
     return _undescribe(_describe(arrays))
 
 

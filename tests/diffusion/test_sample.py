@@ -19,6 +19,7 @@ from rld2.diffusion.sample import (
     remask_strength,
     restrict,
     sample,
+    sampler_named,
     top_p_set,
 )
 from rld2.diffusion.schedule import Schedule
@@ -276,6 +277,18 @@ def test_entropy_ignores_what_is_illegal():
     logits = jnp.array([[0.0, 0.0, ILLEGAL_LOGIT], [2.0, ILLEGAL_LOGIT, ILLEGAL_LOGIT]])
     np.testing.assert_allclose(entropy(logits), [np.log(2.0), 0.0], atol=1e-6)
     assert np.all(np.isfinite(jax.grad(lambda x: jnp.sum(entropy(x)))(logits)))
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        ("one-by-one", Sampler("one-by-one")),
+        ("remask", Sampler("remask", remask="cap")),
+        ("remask-loop", Sampler("remask", remask="loop")),
+    ],
+)
+def test_samplers_have_names(name, sampler):
+    assert sampler_named(name) == sampler
 
 
 @pytest.mark.parametrize(

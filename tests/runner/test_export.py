@@ -71,7 +71,7 @@ def test_actions_are_those_of_the_agent(exported: Any, kind: str, with_dict: boo
     for seed in (0, 5):
         expected = act(made.policy, observation, None, jax.random.key(seed), ActSpec()).action
         np.testing.assert_array_equal(made.loaded(observation, seed=seed), expected)
-    assert len(np.unique(expected, axis=0)) > 5
+    assert len(np.unique(expected, axis=0)) > 3
     assert made.loaded.config == made.config
     assert made.loaded.spec == dataclasses.replace(made.spec, name=made.config.domain.name)
     jax.tree.map(np.testing.assert_array_equal, made.loaded.parameters, made.policy)
