@@ -19,7 +19,7 @@ train: .venv/.installed-train ## train a policy; ARGS="..." goes to `rld2 train`
 	@$(BIN)/rld2 train $(ARGS)
 
 test: lint ## every gate: style, types, import order, tests, coverage report
-	$(BIN)/pytest -n 2 --cov --cov-report=term $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
 
 lint: .venv/.installed-test ## the static gates only
 	$(BIN)/ruff check .

@@ -200,6 +200,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 SMALL = ["--domain.num-envs=4", "--agent.rollout=4", "--agent.minibatches=1", "--agent.epochs=1", "--log-frames=64"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_leave_a_checkpoint(number: signal.Signals, tmp_path: Path, environment: dict[str, str]):
     folder = tmp_path / "run"
