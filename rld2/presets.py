@@ -76,6 +76,7 @@ def _toy() -> dict[str, TrainConfig]:
                 agent=agent,
                 frames=macro * frames,
                 log_frames=macro * 10_000,
+                evaluation_sampler="greedy",
             )
     return presets
 

@@ -36,7 +36,7 @@ def evaluate(
     """Rows of the score table: one a seed, all seeds together, and random play on the same domain."""
     domain = make_domain(with_envs(config.domain, episodes, step_cap), env)
     key = jax.random.key(seed)
-    play = evaluator(domain, setup.agent, how)
+    play = evaluator(domain, setup.agent, how_to_act(config) if how is None else how)
     rows: list[dict[str, Any]] = []
     for index in range(config.seeds):
         result = play(run.policy_of(setup, state, index), jax.random.fold_in(key, index))
