@@ -35,14 +35,16 @@ class FKLConfig:
     optimiser: OptimiserConfig = OptimiserConfig()
     temperature: TemperatureConfig = TemperatureConfig()
     entropy: float = 0.0  # bonus for the entropy of mu, with the weights of the ELBO
-    final_entropy: float | None = None  # reached linearly at the end of the run; None: constant
+    final_entropy: float | None = None  # reached linearly, then kept; None: constant
+    entropy_decay: float = 1.0  # share of the run's frames over which it is reached
     num_samples: int = 8  # M, actions sampled per state for target and improvement
     pairs: str = "chain"  # chain: on-policy diffusion; step / count: pairs of the forward process
     n_step: int = 1  # (macro-)steps of reward before the bootstrap
     target_rate: float = 0.02  # soft update of the target networks
     critic_updates: int = 1  # per policy update, each on its own batch
     policy_weight: float = 1.0  # of the policy's loss beside the critic's, in the shared torso
-    huber: float = 1.0  # errors beyond it count linearly
+    huber: float = 10.0  # errors, in units of the targets' spread, beyond it count linearly
+    target_floor: float = 1e-2  # the least such unit
     batch_size: int = 128
     collect_steps: int = 4
     updates: int = 4  # after every collection
@@ -215,18 +217,19 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         chain = jax.tree.map(jax.lax.stop_gradient, chain)
         q = old.critic(old_embedding, chain.action)
         target = boot.reward + boot.factor * jnp.mean(q, axis=-1)
+        unit = jnp.maximum(jnp.std(target), config.target_floor)
         state, temperature, metrics = temperature_for(state, q, frames)
         weights = mirror_descent_weights(q, temperature)
 
         def loss(online: Networks) -> tuple[Float[Array, ""], Metrics]:
             observation = jax.tree.map(lambda x: x[:, 0], data.observation)
             taken = online.critic(online.policy.torso(observation), data.action[:, :1])[:, 0]
-            critic_loss = jnp.mean(optax.huber_loss(taken, target, delta=config.huber))
+            critic_loss = jnp.mean(optax.huber_loss(taken / unit, target / unit, delta=config.huber))
             extra = {"critic_loss": critic_loss, "q": jnp.mean(taken)}
             if not improve:
                 return critic_loss, extra
             embedding = online.policy.torso(boot.observation)
-            bonus = anneal(config.entropy, config.final_entropy, frames, total_frames)
+            bonus = anneal(config.entropy, config.final_entropy, frames, config.entropy_decay * total_frames)
             actor_loss, spread = policy_loss(online.policy, embedding, boot.legal, chain, weights, bonus, key_pair)
             extra |= {"policy_loss": actor_loss, "entropy": spread}
             return critic_loss + config.policy_weight * actor_loss, extra

@@ -23,11 +23,11 @@ class OptimiserConfig:
 
     def share_at(self, frames: Int[Array, ""], total: int) -> Float[Array, ""]:
         """The share of the learning rate in force after `frames` of `total`."""
-        return anneal(1.0, self.final_share, frames, total)
+        return anneal(1.0, self.final_share, frames, float(total))
 
 
-def anneal(start: float, final: float | None, frames: Int[Array, ""], total: int) -> Float[Array, ""]:
-    """Linear from `start` to `final` (None: constant) over the frames of a run."""
+def anneal(start: float, final: float | None, frames: Int[Array, ""], total: float) -> Float[Array, ""]:
+    """Linear from `start` to `final` (None: constant) over `total` frames, constant after them."""
     done = jnp.clip(frames / total, 0.0, 1.0)
     return start + ((start if final is None else final) - start) * done
 

@@ -30,8 +30,9 @@ class RKLConfig:
     minibatches: int = 8
     clip: float = 0.2  # of the single-step ratio
     entropy: float = 0.01  # bonus for the entropy of mu at the positions unmasked in a step
-    final_entropy: float | None = None  # reached linearly at the end of the run; None: constant
-    value_weight: float = 0.5
+    final_entropy: float | None = None  # reached linearly, then kept; None: constant
+    entropy_decay: float = 1.0  # share of the run's frames over which it is reached
+    value_weight: float = 0.5  # of the squared error of v(s), measured in the unit of the advantages
     gae_decay: float = 0.95
     advantage_floor: float = 1e-2  # advantages are divided by their spread, but by no less than this
     kl_penalty: Literal["none", "fixed", "exact"] = "none"  # lambda * KL to the rollout's policy
@@ -120,8 +121,8 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             policy.action.mask_token,
         )
 
-    def prepare(networks: Networks, batch: Batch) -> tuple[Sample, Metrics]:
-        """Advantages, value targets and the old policy's logits of a rollout, flattened to (t * e, ...)."""
+    def prepare(networks: Networks, batch: Batch) -> tuple[Sample, Float[Array, ""], Metrics]:
+        """Advantages, value targets and old logits of a rollout, flattened to (t * e, ...); the advantages' unit."""
         data = batch.data
         value = data.memory.value
         last_value = networks.value(networks.policy.torso(batch.last_observation))
@@ -132,7 +133,8 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         discount = step_discount(spec.discount, data.duration, data.terminated)
         advantage = gae(data.reward, discount, value, next_value, data.terminated | data.truncated, config.gae_decay)
         spread = jnp.std(advantage)
-        scaled = (advantage - jnp.mean(advantage)) / jnp.maximum(spread, config.advantage_floor)
+        unit = jnp.maximum(spread, config.advantage_floor)
+        scaled = (advantage - jnp.mean(advantage)) / unit
         parts = (data.observation, data.legal, data.memory)
         rows = jax.tree.map(lambda x: x.reshape(config.minibatches, -1, *x.shape[2:]), parts)
 
@@ -154,7 +156,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         )
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
         explained = 1.0 - jnp.var(advantage) / jnp.maximum(jnp.var(advantage + value), 1e-8)
-        return flat, {"advantage_spread": spread, "value": jnp.mean(value), "explained_variance": explained}
+        return flat, unit, {"advantage_spread": spread, "value": jnp.mean(value), "explained_variance": explained}
 
     def temperature_for(advantage: Float[Array, " b"], frames: Int[Array, ""]) -> tuple[Float[Array, ""], Metrics]:
         """lambda of the KL penalty: one dual over all samples of the rollout, whose weights are softmax(A / lambda)."""
@@ -174,17 +176,17 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         }
 
     def update(state: RKLState, batch: Batch, key: Key[Array, ""]) -> Updated:
-        samples, report = prepare(state.networks, batch)
+        samples, unit, report = prepare(state.networks, batch)
         temperature, extra = temperature_for(samples.advantage, batch.frames)
         share = config.optimiser.share_at(batch.frames, total_frames)
-        bonus = anneal(config.entropy, config.final_entropy, batch.frames, total_frames)
+        bonus = anneal(config.entropy, config.final_entropy, batch.frames, config.entropy_decay * total_frames)
 
         def loss(networks: Networks, sample: Sample) -> tuple[Float[Array, ""], Metrics]:
             embedding = networks.policy.torso(sample.observation)
             terms = terms_of(networks.policy, embedding, sample)
             actor = jnp.mean(rkl_loss(terms, sample.advantage, config.clip, temperature))
             spread = jnp.mean(jnp.sum(terms.entropy, axis=-1))
-            critic = jnp.mean(jnp.square(networks.value(embedding) - sample.value_target))
+            critic = jnp.mean(jnp.square((networks.value(embedding) - sample.value_target) / unit))
             unmasking = jnp.maximum(jnp.sum(terms.unmasks), 1)
             clipped = jnp.sum((jnp.abs(jnp.expm1(terms.log_ratio)) > config.clip) & terms.unmasks) / unmasking
             metrics = {

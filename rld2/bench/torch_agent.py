@@ -120,7 +120,9 @@ class TorchAgent:
 
     def combined(self, batch: TorchBatch, embedding: Tensor, target: Tensor, actor: Tensor) -> Tensor:
         taken = self.online.critic(embedding, batch.action)
-        return F.huber_loss(taken, target, delta=self.config.huber) + self.config.policy_weight * actor
+        unit = target.std(correction=0).clamp(min=self.config.target_floor)
+        critic = F.huber_loss(taken / unit, target / unit, delta=self.config.huber)
+        return critic + self.config.policy_weight * actor
 
     def loss_with_tricks(self, batch: TorchBatch, draws: Draws) -> Tensor:
         with torch.no_grad():

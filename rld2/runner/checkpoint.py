@@ -16,9 +16,13 @@ logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax reports every file it
 
 
 def _pack(state: Any) -> dict[str, Any]:
-    """A flat dictionary of plain arrays; random keys become their bits."""
+    """A flat dictionary of plain arrays; random keys become their bits, empty arrays are left out (Orbax has none)."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
-    return {f"{i:04d}{jax.tree_util.keystr(path)}": _bits(leaf) for i, (path, leaf) in enumerate(leaves)}
+    return {_name(i, path): _bits(leaf) for i, (path, leaf) in enumerate(leaves) if leaf.size}
+
+
+def _name(index: int, path: Any) -> str:
+    return f"{index:04d}{jax.tree_util.keystr(path)}"
 
 
 def _bits(leaf: Any) -> Any:
@@ -69,13 +73,17 @@ def restore(folder: Path, like: Any, frames: int | None = None) -> Any:
             )
 
     def unpack(leaf: Any, bits: Any) -> Any:
+        if not leaf.size:
+            return jnp.zeros(leaf.shape, leaf.dtype)
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         # a copy: a restored buffer that is donated later must belong to JAX alone
         array = jnp.array(np.asarray(bits))
         return jax.random.wrap_key_data(array) if is_key else array
 
-    leaves, structure = jax.tree.flatten(like)
-    return jax.tree.unflatten(structure, [unpack(a, saved[n]) for a, n in zip(leaves, packed, strict=True)])
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = (_name(i, path) for i, (path, _) in enumerate(leaves))
+    restored = [unpack(leaf, saved.get(name)) for (_, leaf), name in zip(leaves, names, strict=True)]
+    return jax.tree.unflatten(structure, restored)
 
 
 def _first_line(error: Exception) -> str:

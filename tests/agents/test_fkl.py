@@ -23,7 +23,7 @@ SPEC = EnvSpec("cases", jax.ShapeDtypeStruct((3,), jnp.float32), ActionSpec((3, 
 TEMPERATURE = TemperatureConfig(budget=0.05, initial=0.25)
 CONFIG = dataclasses.replace(tiny.FKL, batch_size=6, num_samples=4, target_rate=0.25, temperature=TEMPERATURE)
 # few configs, each compiled once
-TWO_STEPS = dataclasses.replace(CONFIG, batch_size=1, n_step=2)
+TWO_STEPS = dataclasses.replace(CONFIG, batch_size=1, n_step=2, huber=1.0, target_floor=1.0)
 CRITIC_ONLY = dataclasses.replace(CONFIG, policy_weight=0.0)
 METRICS = {
     *("temperature", "budget_saturated", "critic_loss", "q", "policy_loss", "entropy", "kl", "effective_samples"),
@@ -116,7 +116,7 @@ ENDS = {"no end": {}, "terminated": {"terminated": True}, "truncated": {"truncat
 
 
 def huber(error: float) -> float:
-    """With the config's limit of 1."""
+    """With the config's limit of 1, in units of 1: the targets of a single row have no spread."""
     return 0.5 * error**2 if abs(error) < 1.0 else abs(error) - 0.5
 
 
@@ -143,6 +143,15 @@ def test_td_target(end: str, at: int, scale: float):
     _, metrics = update(TWO_STEPS, state, data)
     expected = huber(value(state.online, data.observation[0, 0]) - target)
     np.testing.assert_allclose(metrics["critic_loss"], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_errors_are_measured_in_the_spread_of_the_targets():
+    state = learner(critic_sees_action=False)
+    data = sequences(0, 6, 2, terminated=np.ones((6, 2), bool))  # so the targets are the rewards
+    target = np.asarray(data.reward[:, 0])
+    error = np.array([value(state.online, x) for x in np.asarray(data.observation[:, 0])]) - target
+    _, metrics = update(CONFIG, state, data)
+    np.testing.assert_allclose(metrics["critic_loss"], 0.5 * np.mean(error**2) / np.var(target), rtol=1e-4)
 
 
 # The states that are improved.
@@ -181,6 +190,10 @@ def test_entropy_bonus_fades_to_its_final_value():
     np.testing.assert_allclose(losses[2], without, rtol=1e-5)
     assert losses[0] < losses[1] < losses[2]
     np.testing.assert_allclose(losses[1] - losses[0], losses[2] - losses[1], rtol=1e-3)
+    sooner = dataclasses.replace(fading, entropy_decay=0.5)
+    np.testing.assert_allclose(
+        update(sooner, learner(), data, frames=TOTAL // 2).metrics["policy_loss"], without, rtol=1e-5
+    )
 
 
 # Steps taken.

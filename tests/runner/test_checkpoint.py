@@ -27,6 +27,7 @@ def state(seed: int = 0, width: int = 3) -> State:
         "odd": jnp.asarray([np.nan, -0.0, np.inf, 1e-42], jnp.float32),
         "flags": jnp.asarray(rng.random(5) < 0.5),
         "bytes": jnp.asarray(rng.integers(0, 255, 7), jnp.uint8),
+        "empty": jnp.zeros((2, 0), jnp.int32),  # some games have such state
     }
     return State(weights, jax.random.split(jax.random.key(seed), 2), jnp.asarray([seed, seed + 1], jnp.int32))
 
