@@ -5,28 +5,34 @@ Frames are drawn with Pillow: a figure library needs a hundred times as long for
 
 import os
 from collections.abc import Iterator
-from functools import cache
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
+
+from rld2.report.screen import (
+    BACK,
+    CHANNELS,
+    FRESH,
+    MARGIN,
+    MUTED,
+    NOW,
+    PAINTS,
+    SCREEN,
+    TEXT,
+    font,
+    length,
+    rgb,
+    screenshot,
+    tile,
+)
 
 FORMATS = (".gif", ".mp4")
 HOLD = 1.5  # seconds the last picture stays
-
-BACK, FIELD, TEXT, MUTED = "#12161f", "#1a202c", "#e8ebf1", "#8e98a9"
-MASKED, HATCH = "#262d39", "#47525f"
-SETTLED, FRESH, PLAYED, NOW = "#2d4a78", "#ffb454", "#243650", "#7ddc86"
-CHANNELS = (
-    *("#56c7ff", "#ffd75e", "#7d6fc2", "#f2706b", "#6fd08c"),
-    *("#ff9f50", "#f29ad6", "#3fb6a8", "#9fb3c8", "#b8e04a"),
-)
-PAINTS = (BACK, FIELD, TEXT, MUTED, MASKED, HATCH, SETTLED, FRESH, PLAYED, NOW, *CHANNELS)
 COLORS = 100  # more, for the shades between them and for photographs
-MARGIN, SCREEN, LABEL, CELL, SMALLEST = 16, 270, 34, 54, 18  # pixels
+LABEL, CELL, SMALLEST = 34, 54, 18  # pixels
 SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -100,7 +106,7 @@ class Stage:
         self.cell = min(CELL, max(SMALLEST, SCREEN // self.columns), max(SMALLEST, SCREEN // self.rows))
         self.top = 3 * MARGIN + 8
         self.left = 3 * MARGIN + SCREEN + LABEL
-        legend = sum(_length(text, 12) for text in self.legend())
+        legend = sum(length(text, 12) for text in self.legend())
         panel = max(self.cell * self.columns, 230, legend)
         self.bottom = self.top + max(SCREEN, self.cell * self.rows)
         # video codecs want multiples of 16
@@ -117,8 +123,8 @@ class Stage:
         picture = Image.new("RGB", self.size, BACK)
         pen = ImageDraw.Draw(picture)
         decided = f"decision {shot.decision + 1} of {len(self.recording.decisions)}"
-        pen.text((MARGIN, MARGIN), self.recording.title, TEXT, _font(16, bold=True))
-        pen.text((self.size[0] - MARGIN, MARGIN + 2), decided, MUTED, _font(13), anchor="ra")
+        pen.text((MARGIN, MARGIN), self.recording.title, TEXT, font(16, bold=True))
+        pen.text((self.size[0] - MARGIN, MARGIN + 2), decided, MUTED, font(13), anchor="ra")
         screen = screenshot(shot.observation, self.low, self.high)
         corner = (MARGIN + (SCREEN - screen.width) // 2, self.top + (SCREEN - screen.height) // 2)
         picture.paste(screen, corner)
@@ -130,12 +136,12 @@ class Stage:
     def _score(self, pen: ImageDraw.ImageDraw, shot: Shot) -> None:
         y = self.bottom + MARGIN + 4
         score = f"{shot.score:.6g}" if shot.score == round(shot.score) else f"{shot.score:.2f}"
-        pen.text((MARGIN, y), "score", MUTED, _font(13))
-        pen.text((MARGIN + 46, y - 5), score, TEXT, _font(20, bold=True))
+        pen.text((MARGIN, y), "score", MUTED, font(13))
+        pen.text((MARGIN + 46, y - 5), score, TEXT, font(20, bold=True))
         if shot.reward and not shot.closing:
-            x = MARGIN + 54 + _length(score, 20, bold=True)
-            pen.text((x, y), f"{shot.reward:+.3g}", NOW if shot.reward > 0 else CHANNELS[3], _font(13, bold=True))
-        pen.text((MARGIN + SCREEN, y), f"frame {shot.frames:,}", MUTED, _font(13), anchor="ra")
+            x = MARGIN + 54 + length(score, 20, bold=True)
+            pen.text((x, y), f"{shot.reward:+.3g}", NOW if shot.reward > 0 else CHANNELS[3], font(13, bold=True))
+        pen.text((MARGIN + SCREEN, y), f"frame {shot.frames:,}", MUTED, font(13), anchor="ra")
 
     def _chain(self, picture: Image.Image, pen: ImageDraw.ImageDraw, shot: Shot) -> None:
         tokens = self.recording.decisions[shot.decision].tokens
@@ -144,17 +150,17 @@ class Stage:
             name = "a" + str(self.rows - 1 - n).translate(SUPERSCRIPT)
             bright = n == shot.revealed
             color = TEXT if bright else MUTED
-            pen.text((self.left - 10, y + self.cell // 2), name, color, _font(min(15, self.cell), bright), anchor="rm")
+            pen.text((self.left - 10, y + self.cell // 2), name, color, font(min(15, self.cell), bright), anchor="rm")
             for k in range(self.columns):
                 look = self._look(tokens, n, k, shot)
                 glyph = "" if tokens[n, k] == self.recording.mask_token else self.recording.glyphs[tokens[n, k]]
-                picture.paste(_tile(self.cell, look, glyph), (self.left + k * self.cell, y))
+                picture.paste(tile(self.cell, look, glyph), (self.left + k * self.cell, y))
         for k in range(self.width, self.columns, self.width) if self.width > 1 else ():  # primitive steps apart
             x = self.left + k * self.cell - 1
             pen.line([(x, self.top - 4), (x, self.top + self.rows * self.cell + 3)], MUTED)
         if shot.playing is not None and not shot.closing:
             x = self.left + (shot.playing + 0.5) * self.width * self.cell - 1
-            pen.text((x, self.top + self.rows * self.cell - 1), "▲", NOW, _font(12), anchor="mt")
+            pen.text((x, self.top + self.rows * self.cell - 1), "▲", NOW, font(12), anchor="mt")
 
     def _look(self, tokens: np.ndarray, n: int, k: int, shot: Shot) -> str:
         """How the cell of a^(N - n) at position k looks."""
@@ -183,103 +189,11 @@ class Stage:
         else:
             played = " ".join(self._name(int(token)) for token in decision.steps[shot.playing].action)
             text = f"playing {shot.playing + 1} of {self.columns // self.width}:  {played}"
-        pen.text((self.left, y - 2), text, FRESH if shot.playing is None else NOW, _font(14, bold=True))
-        pen.text((self.left, y + 22), "".join(self.legend()), MUTED, _font(12))
+        pen.text((self.left, y - 2), text, FRESH if shot.playing is None else NOW, font(14, bold=True))
+        pen.text((self.left, y + 22), "".join(self.legend()), MUTED, font(12))
 
     def _name(self, token: int) -> str:
         return self.recording.names[token] if self.recording.names else self.recording.glyphs[token]
-
-
-def screenshot(observation: np.ndarray, low: float = 0.0, high: float = 1.0) -> Image.Image:
-    """What an observation looks like: boolean channels as coloured cells, pictures as they are, numbers as bars."""
-    x = np.asarray(observation)
-    flags = x.dtype == bool or (x.ndim == 3 and x.shape[-1] not in (1, 3) and bool(np.isin(x, (0, 1)).all()))
-    if flags and x.ndim in (2, 3):
-        return _cells(x.reshape(*x.shape[:2], -1) != 0)
-    if x.ndim == 3 or (x.ndim == 2 and min(x.shape) >= 8):
-        return _photograph(x if x.ndim == 3 else x[..., None], low, high)
-    return _bars(x.ravel().astype(float), low, high)
-
-
-def _cells(channels: np.ndarray) -> Image.Image:
-    """Where several channels are on, the one with the fewest cells is seen: a ball in front of a wall."""
-    height, width, count = channels.shape
-    side = max(1, SCREEN // max(height, width))
-    colors = np.asarray([*(_rgb(CHANNELS[c % len(CHANNELS)]) for c in range(count)), _rgb(FIELD)], np.uint8)
-    order = np.argsort(channels.sum(axis=(0, 1)), kind="stable")
-    front = order[np.argmax(channels[..., order], axis=-1)]
-    pixels = colors[np.where(channels.any(axis=-1), front, count)].repeat(side, axis=0).repeat(side, axis=1)
-    if side >= 4:
-        pixels[side - 1 :: side] = _rgb(BACK)
-        pixels[:, side - 1 :: side] = _rgb(BACK)
-    return Image.fromarray(pixels)
-
-
-def _photograph(x: np.ndarray, low: float, high: float) -> Image.Image:
-    if x.dtype != np.uint8:
-        x = (255 * (x - low) / max(high - low, 1e-9)).clip(0, 255).astype(np.uint8)
-    picture = Image.fromarray(x if x.shape[-1] == 3 else x[..., -1]).convert("RGB")  # of a stack, the newest
-    scale = SCREEN / max(picture.size)
-    how = Image.Resampling.NEAREST if scale >= 2 else Image.Resampling.BILINEAR
-    return picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))), how)
-
-
-def _bars(values: np.ndarray, low: float, high: float) -> Image.Image:
-    picture = Image.new("RGB", (SCREEN, SCREEN), FIELD)
-    pen = ImageDraw.Draw(picture)
-    room, pitch = SCREEN - 2 * MARGIN, SCREEN / len(values)
-    gap = min(6.0, pitch / 5)
-    unit = room / max(high - low, 1e-9)
-    zero = SCREEN - MARGIN + low * unit
-    for i, value in enumerate(values):
-        tip = zero - float(np.clip(value, low, high)) * unit
-        if abs(tip - zero) >= 1:
-            left, right = i * pitch + gap, max((i + 1) * pitch - gap, i * pitch + gap)
-            pen.rectangle((left, min(tip, zero), right, max(tip, zero)), CHANNELS[i % len(CHANNELS)])
-    pen.line([(0, zero), (SCREEN, zero)], MUTED)
-    return picture
-
-
-@cache
-def _tile(side: int, look: str, glyph: str) -> Image.Image:
-    """A cell of the chain; the last two pixels are the gap to its neighbours."""
-    picture = Image.new("RGB", (side, side), BACK)
-    pen = ImageDraw.Draw(picture)
-    box, round_by = (0, 0, side - 3, side - 3), min(4, side // 6)
-    if look == "hidden":
-        pen.rounded_rectangle(box, round_by, outline=FIELD)
-        return picture
-    if look in ("masked", "remasked"):
-        hatched = Image.new("RGB", picture.size, MASKED)
-        lines = ImageDraw.Draw(hatched)
-        for x in range(-side, side, 9):
-            lines.line([(x, side), (x + side, 0)], HATCH)
-        shape = Image.new("L", picture.size)
-        ImageDraw.Draw(shape).rounded_rectangle(box, round_by, fill=255)
-        picture.paste(hatched, mask=shape)
-        pen.rounded_rectangle(box, round_by, outline=CHANNELS[3] if look == "remasked" else HATCH)
-        return picture
-    fill = {"fresh": FRESH, "now": NOW, "played": PLAYED}.get(look, SETTLED)
-    pen.rounded_rectangle(box, round_by, fill=fill, outline=FRESH if look == "was fresh" else None)
-    ink = BACK if look in ("fresh", "now") else MUTED if look == "played" else TEXT
-    size = round(side * (0.58 if len(glyph) == 1 else 0.42))
-    pen.text(((side - 3) / 2, (side - 3) / 2), glyph, ink, _font(size, bold=True), anchor="mm")
-    return picture
-
-
-@cache
-def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """DejaVu Sans, which matplotlib brings: it has the arrows."""
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, size)
-
-
-def _length(text: str, size: int, bold: bool = False) -> int:
-    return round(_font(size, bold).getlength(text))
-
-
-def _rgb(color: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(color[1:]))
 
 
 def _sixteen(pixels: int) -> int:
@@ -311,7 +225,7 @@ def _write_gif(stage: Stage, plan: list[Shot], path: Path, fps: int) -> None:
     adaptive = Image.fromarray(np.concatenate(samples)).quantize(COLORS, Image.Quantize.MEDIANCUT, kmeans=1)
     shades = np.asarray(adaptive.getpalette()).reshape(-1, 3).tolist()
     # our own colours first: an average of the pictures may lose one that is rare
-    unique = dict.fromkeys([*map(_rgb, PAINTS), *map(tuple, shades)])
+    unique = dict.fromkeys([*map(rgb, PAINTS), *map(tuple, shades)])
     colors = [channel for color in unique for channel in color]
     palette = Image.new("P", (1, 1))
     palette.putpalette(colors)

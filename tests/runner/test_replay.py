@@ -23,19 +23,8 @@ from rld2.domains.base import Env
 from rld2.domains.minatar import MinAtar
 from rld2.domains.registry import DomainConfig, make_domain
 from rld2.domains.toy import KeyDoor
-from rld2.report.film import (
-    CHANNELS,
-    FIELD,
-    HOLD,
-    SCREEN,
-    Decision,
-    Recording,
-    Stage,
-    Step,
-    render,
-    screenshot,
-    shots,
-)
+from rld2.report.film import HOLD, Decision, Recording, Stage, Step, render, shots
+from rld2.report.screen import CHANNELS, FIELD, SCREEN, screenshot
 from rld2.runner.config import TrainConfig
 from rld2.runner.replay import action_names, record_play
 from rld2.runner.run import Setup, set_up
