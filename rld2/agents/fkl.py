@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from rld2.agents.bootstrap import bootstrap
 from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, soft_update
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.diffusion.elbo import DRAWS, Noised, elbo_estimate
 from rld2.diffusion.sample import Chain, entropy
 from rld2.losses.kl import fkl_loss, later_chain_pairs, mirror_descent_weights
-from rld2.losses.returns import n_step, step_discount
 from rld2.losses.temperature import (
     TemperatureConfig,
     dual,
@@ -75,19 +75,6 @@ class FKLState(NamedTuple):
     log_temperature: Float[Array, ""]
     dual_optimiser: PyTree
     updates: Int[Array, ""]
-
-
-class Bootstrap(NamedTuple):
-    """The n-step reward of a sequence, and the state that follows it.
-
-    After a termination that is the next episode's first state (with factor 0): a terminated state itself is never
-    sampled for, neither in the TD target nor in the improvement, and one-step episodes can be learned from.
-    """
-
-    reward: Float[Array, " b"]
-    factor: Float[Array, " b"]
-    observation: PyTree
-    legal: Bool[Array, "b k v"] | None
 
 
 def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
@@ -175,28 +162,6 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         loss = fkl_loss(elbo, weights, jnp.ones(weights.shape[0])) - bonus_weight * jnp.mean(bonus)
         return loss, jnp.mean(spread)
 
-    def bootstrap(data: Transition) -> Bootstrap:
-        """From sequences (b, n + 1): the n-step reward and the state to bootstrap from, cut at an episode's end."""
-        first = jax.tree.map(lambda x: x[:, :-1], data)
-        discount = step_discount(spec.discount, first.duration, first.terminated)
-        ended = first.terminated | first.truncated
-        reward, factor, last = n_step(first.reward, discount, ended)
-
-        def pick(x: Array, index: Int[Array, " b"]) -> Array:
-            return jnp.take_along_axis(x, index.reshape((-1,) + (1,) * (x.ndim - 1)), axis=1)[:, 0]
-
-        observation = jax.tree.map(lambda x: pick(x, last + 1), data.observation)
-        legal = None if data.legal is None else pick(data.legal, last + 1)
-        if spec.can_truncate:
-            cut = pick(data.truncated, last)
-            final = jax.tree.map(lambda x: pick(x, last), data.final_observation)
-            observation = jax.tree.map(
-                lambda f, o: jnp.where(cut.reshape((-1,) + (1,) * (o.ndim - 1)), f, o), final, observation
-            )
-            # what is legal in a state that was cut off is not known: anything valid may be proposed there
-            legal = None if legal is None else legal | cut[:, None, None]
-        return Bootstrap(reward, factor, observation, legal)
-
     def update(state: FKLState, batch: Batch, key: Key[Array, ""]) -> Updated:
         """`critic_updates` steps on the critic, the last of them on the policy too."""
         slices = jax.tree.map(lambda x: x.reshape(config.critic_updates, config.batch_size, *x.shape[1:]), batch.data)
@@ -211,7 +176,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         state: FKLState, data: Transition, frames: Int[Array, ""], key: Key[Array, ""], improve: bool
     ) -> tuple[FKLState, Metrics]:
         key_sample, key_pair = jax.random.split(key)
-        old, boot = state.target, bootstrap(data)
+        old, boot = state.target, bootstrap(data, spec)
         old_embedding = old.policy.torso(boot.observation)
         chain = old.policy.sample(key_sample, old_embedding, boot.legal, config.num_samples)
         chain = jax.tree.map(jax.lax.stop_gradient, chain)
