@@ -26,7 +26,7 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
             optimiser=OptimiserConfig(1e-3, final_share=0.0, max_gradient_norm=0.5),
             rollout=16,
             minibatches=4,
-            entropy=0.03 if game in ("breakout", "space_invaders") else 0.02,
+            entropy=0.03 if patient else 0.02,
             final_entropy=0.0,
             entropy_decay=0.9,
             value_weight=1.0,
@@ -47,7 +47,7 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
             policy_weight=0.1,
             n_step=8 if patient else 3,
             target_rate=0.05,
-            updates=8,
+            updates=8 if patient else 4,
             capacity=30_000 if patient else 200_000,
         ),
     )

@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from rld2.agents.bootstrap import bootstrap
-from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, soft_update
+from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay, soft_update
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.diffusion.elbo import DRAWS, Noised, elbo_estimate
 from rld2.diffusion.sample import Chain, entropy
@@ -57,6 +57,9 @@ class FKLConfig:
             raise ValueError(f"pairs must be one of {allowed}, got {self.pairs!r}")
         if self.num_samples < 2:
             raise ValueError(f"num_samples must be 2 or more, got {self.num_samples}: one sample has no advantage")
+        if min(self.huber, self.target_floor) <= 0.0:
+            raise ValueError(f"huber and target_floor must be positive, got {self.huber} and {self.target_floor}")
+        check_decay(self.entropy_decay)
         self.temperature.check(self.num_samples)
 
 

@@ -32,6 +32,11 @@ def anneal(start: float, final: float | None, frames: Int[Array, ""], total: flo
     return start + ((start if final is None else final) - start) * done
 
 
+def check_decay(share: float) -> None:
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"entropy_decay must be a share of the run in (0, 1], got {share}")
+
+
 def apply_gradient(
     optimiser: optax.GradientTransformation,
     state: PyTree,

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient
+from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.losses.kl import StepTerms, rkl_loss, step_terms
 from rld2.losses.returns import gae, step_discount
@@ -39,6 +39,7 @@ class RKLConfig:
     temperature: TemperatureConfig = TemperatureConfig()  # where lambda comes from, if there is a penalty
 
     def __post_init__(self) -> None:
+        check_decay(self.entropy_decay)
         if self.kl_penalty not in ("none", "fixed", "exact"):
             raise ValueError(f"kl_penalty must be one of ['none', 'fixed', 'exact'], got {self.kl_penalty!r}")
         if self.policy.sampler.kind == "remask" and self.policy.sampler.remask == "conf":

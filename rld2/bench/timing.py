@@ -88,12 +88,12 @@ def machine() -> dict[str, Any]:
         model = names[0] if names else model
     return {
         "processor": model,
-        "cores": len(jax.devices()) if jax.default_backend() != "cpu" else _cores(),
+        "cores": len(jax.devices()) if jax.default_backend() != "cpu" else cores(),
         "backend": jax.default_backend(),
         "python": platform.python_version(),
         "jax": jax.__version__,
     }
 
 
-def _cores() -> int:
+def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

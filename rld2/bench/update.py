@@ -8,7 +8,7 @@ import jax
 from rld2.bench import flops
 from rld2.bench.parts import attention_calls, part_calls
 from rld2.bench.problem import Problem, Sizes, make_problem
-from rld2.bench.timing import SQUARE, Call, Timing, blocking, interleave, matmul_call
+from rld2.bench.timing import SQUARE, Call, Timing, blocking, cores, interleave, matmul_call
 
 OURS, PEAK = "rld2", "matmul"
 FIRST = {"eager": "PyTorch eager, first version", "compiled": "PyTorch compiled, first version"}
@@ -44,10 +44,9 @@ def our_call(problem: Problem) -> tuple[Call, int]:
 def torch_calls(problem: Problem) -> dict[str, tuple[Call, int]]:
     import torch  # pyright: ignore[reportMissingImports]
 
-    from rld2.bench.timing import _cores
     from rld2.bench.torch_agent import TorchAgent, torch_batch
 
-    torch.set_num_threads(_cores())
+    torch.set_num_threads(cores())
     batch = torch_batch(problem.batch, problem.sizes.spec.discount)
     calls: dict[str, tuple[Call, int]] = {}
     for tricks, names in ((False, FIRST), (True, TRICKS)):

@@ -254,6 +254,21 @@ def test_kl_penalty(penalty: Any):
         assert 1.0 <= metrics["effective_samples"] <= LENGTH * ENVS
 
 
+def test_entropy_bonus_is_gone_after_its_share_of_the_run():
+    config = dataclasses.replace(CONFIG, entropy=0.5, final_entropy=0.0, entropy_decay=0.5)
+    batch = rollout()
+
+    def weights(config: RKLConfig, frames: int) -> Any:
+        at = batch._replace(frames=jnp.asarray(frames))
+        return eqx.filter(program(config)[1](learner(), at, jax.random.key(0)).state.networks, eqx.is_array)
+
+    half = TOTAL // 2
+    without = weights(dataclasses.replace(CONFIG, entropy=0.0), half)
+    jax.tree.map(np.testing.assert_array_equal, weights(config, half), without)
+    earlier = [weights(c, half // 2) for c in (config, dataclasses.replace(CONFIG, entropy=0.0))]
+    assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, earlier), strict=True))
+
+
 # Configs.
 
 
@@ -262,6 +277,7 @@ def test_kl_penalty(penalty: Any):
     [
         ({"policy": PolicyConfig(sampler=Sampler("remask", remask="conf"))}, "'conf'.*use cap, rescale or loop"),
         ({"policy": PolicyConfig(sampler=Sampler("greedy"))}, "greedy.*use ancestral"),
+        ({"entropy_decay": 1.5}, r"entropy_decay must be a share of the run in \(0, 1\], got 1.5"),
     ],
 )
 def test_config_is_checked(wrong: dict, named: str):
