@@ -1,7 +1,5 @@
 """Settings of the whole suite."""
 
-from collections.abc import Iterator
-
 import hypothesis
 import jax
 import pytest
@@ -9,10 +7,11 @@ import pytest
 hypothesis.settings.register_profile("rld2", deadline=None, max_examples=10, derandomize=True, database=None)
 hypothesis.settings.load_profile("rld2")
 
+COMPILED_AS_IN_USE = ("learning", "bench", "slow")
 
-@pytest.fixture(scope="module")
-def quick_compile() -> Iterator[None]:
-    """For tests that compile many small programs and run each once: compiling is what takes their time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The default suite compiles many small programs and runs each once: compiling is what takes its time."""
+    as_in_use = any(item.get_closest_marker(name) for name in COMPILED_AS_IN_USE)
+    jax.config.update("jax_disable_most_optimizations", not as_in_use)

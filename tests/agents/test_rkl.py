@@ -30,11 +30,6 @@ METRICS = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compile(quick_compile: None) -> None:
-    """Many small programs, each run once."""
-
-
 @functools.cache
 def program(config: RKLConfig):
     agent = make_rkl(config, SPEC, TOTAL)

@@ -10,11 +10,6 @@ from tests.tiny import LegalWalk, Played, Walk, random_actions, walk, walk_legal
 SIZE = 6
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compile(quick_compile: None) -> None:
-    """Many small programs, each run once."""
-
-
 def follow(env: Walk, step_cap: int | None, num_steps: int = 40, active: np.ndarray | None = None):
     """Play random actions; after every step yield (expected, observation before, the domain's TimeStep)."""
     domain = VectorDomain(env, SIZE, step_cap=step_cap)

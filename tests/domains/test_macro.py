@@ -17,11 +17,6 @@ from tests.tiny import LegalWalk, Walk, random_actions, walk, walk_legal
 SIZE, GAMMA = 8, 0.5  # halvings of quarters are exact in float32
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compile(quick_compile: None) -> None:
-    """Many small programs, each run once."""
-
-
 @functools.cache
 def program(kind: type[Walk], nvec: tuple[int, ...], cap: int | None, length: int, goal: int = 7):
     domain = MacroDomain(VectorDomain(kind(nvec, goal), SIZE, step_cap=cap, discount=GAMMA), length)

@@ -14,11 +14,6 @@ MINIMAL = {"asterix": 5, "breakout": 3, "freeway": 3, "seaquest": 6, "space_inva
 STEPS = 60
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compile(quick_compile: None) -> None:
-    """Many small programs, each run once."""
-
-
 def play(env: MinAtar, actions: np.ndarray, seed: int) -> np.ndarray:
     """Observations of one episode's beginning, always the same start; `seed` is of the steps only."""
 

@@ -14,11 +14,6 @@ from rld2.domains.toy import CoordinationBandit, KeyDoor
 GAMMA = 0.9
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compile(quick_compile: None) -> None:
-    """Many small programs, each run once."""
-
-
 def play_keydoor(size: int, state: int, actions) -> tuple[float, float, int]:
     """Discounted return of a sequence of actions, what is left of the discount (0 if the door opened), last state."""
     place, holding, total, factor = state % size, state // size, 0.0, 1.0

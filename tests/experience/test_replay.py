@@ -16,11 +16,6 @@ ENVS = 3
 CONFIG = Replay(length=4, updates=1, batch_size=64, sequence=3, capacity=30, prefill=9)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compile(quick_compile: None) -> None:
-    """Many small programs, each run once."""
-
-
 def transitions(first: int, length: int) -> Transition:
     """Steps first .. first + length - 1 of every environment; each field tells which step of which environment."""
     time = np.arange(first, first + length)[:, None] + np.zeros(ENVS, int)

@@ -13,11 +13,6 @@ from tests.tiny import LegalWalk, Walk, scripted, walk
 SIZE, LENGTH = 5, 30
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compile(quick_compile: None) -> None:
-    """Many small programs, each run once."""
-
-
 def policy(offset, observation, legal, key):
     """Depends on what is seen, and on the parameters."""
     place = observation[:, 0].astype(jnp.int32) + observation[:, 1].astype(jnp.int32) + offset

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from rld2.domains.base import Outcome, VectorDomain
 from rld2.domains.macro import MacroDomain
@@ -14,11 +13,6 @@ from tests.tiny import LegalWalk, scripted
 
 KEY = jax.random.key(0)
 SIZE = 30
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compile(quick_compile: None) -> None:
-    """Many small programs, each run once."""
 
 
 class Countdown:

@@ -31,11 +31,6 @@ class Exported(NamedTuple):
     loaded: LoadedPolicy
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_compile(quick_compile: None) -> None:
-    """Many small programs, each run once."""
-
-
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory):
     @functools.cache

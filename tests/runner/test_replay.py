@@ -31,7 +31,6 @@ from rld2.runner.run import Setup, set_up
 from rld2.types import ActSpec
 from tests.tiny import AGENTS, tiny
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
 minatar = pytest.mark.skipif(importlib.util.find_spec("pgx_minatar") is None, reason="needs the extra 'minatar'")
 
 
