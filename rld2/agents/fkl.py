@@ -178,16 +178,21 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
     def learn(
         state: FKLState, data: Transition, frames: Int[Array, ""], key: Key[Array, ""], improve: bool
     ) -> tuple[FKLState, Metrics]:
+        """One step of Adam. Where only the critic learns, one sample at s' is enough for its target."""
         key_sample, key_pair = jax.random.split(key)
         old, boot = state.target, bootstrap(data, spec)
         old_embedding = old.policy.torso(boot.observation)
-        chain = old.policy.sample(key_sample, old_embedding, boot.legal, config.num_samples)
+        samples = config.num_samples if improve else 1
+        chain = old.policy.sample(key_sample, old_embedding, boot.legal, samples)
         chain = jax.tree.map(jax.lax.stop_gradient, chain)
         q = old.critic(old_embedding, chain.action)
         target = boot.reward + boot.factor * jnp.mean(q, axis=-1)
         unit = jnp.maximum(jnp.std(target), config.target_floor)
-        state, temperature, metrics = temperature_for(state, q, frames)
-        weights = mirror_descent_weights(q, temperature)
+        metrics: Metrics = {}
+        weights = jnp.ones_like(q)
+        if improve:
+            state, temperature, metrics = temperature_for(state, q, frames)
+            weights = mirror_descent_weights(q, temperature)
 
         def loss(online: Networks) -> tuple[Float[Array, ""], Metrics]:
             observation = jax.tree.map(lambda x: x[:, 0], data.observation)

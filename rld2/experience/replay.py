@@ -21,7 +21,9 @@ class Buffer(NamedTuple):
 
     def init(self, example: Transition) -> ReplayState:
         """`example` is a transition with axes (t, e), as `collect` returns it; only shapes are used."""
-        return self.flash.init(jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), example))
+        state = self.flash.init(jax.tree.map(lambda x: jnp.zeros(x.shape[2:], x.dtype), example))
+        # flashbax counts in weakly typed integers; a restored state would be another type, and compiled for again
+        return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), state)
 
     def add(self, state: ReplayState, transitions: Transition) -> ReplayState:
         return self.flash.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), transitions))

@@ -146,7 +146,7 @@ def test_a_save_that_was_cut_off_does_not_count(copy: Path):
 
 
 @pytest.mark.parametrize("game", sorted(GAMES))
-@pytest.mark.parametrize("agent", ["fkl", "rkl"])
+@pytest.mark.parametrize("agent", [pytest.param("fkl", marks=pytest.mark.slow), "rkl"])
 def test_every_game_can_be_saved(game: str, agent: str, tmp_path: Path):
     """The whole state of a run of each preset, made small: some games keep arrays that hold nothing."""
     config = preset(f"minatar/{game}/{agent}")

@@ -115,6 +115,12 @@ def test_stopped_runs_are_checkpointed_where_they_stand(runs: dict[str, Any]):
             assert bits(run.restore(trained.folder, trained.setup)) == bits(trained.state)
 
 
+def test_a_restored_state_has_the_types_of_the_one_saved(runs: dict[str, Any]):
+    """Weak types included, so that a run that is continued takes its program from the compilation cache."""
+    types = [[jax.typeof(x) for x in jax.tree.leaves(state)] for state in (runs["whole"].state, runs["restored"])]
+    assert types[0] == types[1]
+
+
 def test_each_program_is_compiled_once(runs: dict[str, Any]):
     """What `advance` returns fits what it takes, and so does what comes from `init`, `warm` and a checkpoint."""
     for name in ("whole", "half", "rest"):
@@ -124,7 +130,7 @@ def test_each_program_is_compiled_once(runs: dict[str, Any]):
 
 
 def test_a_run_ends_with_its_frames(tmp_path: Path):
-    config = tiny(frames=150, checkpoint_frames=64, out=tmp_path / "run")
+    config = tiny(seeds=2, frames=150, checkpoint_frames=64, out=tmp_path / "run")
     trained = train(config)
     assert trained.finished
     assert 150 <= trained.frames < 150 + 64
@@ -152,6 +158,7 @@ def test_seeds_are_learners_of_their_own(tmp_path: Path):
         run.policy_of(trained.setup, trained.state, 2)
 
 
+@pytest.mark.slow
 def test_returns_in_the_log_are_of_ended_episodes(tmp_path: Path):
     """The bandit's episodes last one step: as many episodes as frames, and returns between -0.5 and 1."""
     domain = dataclasses.replace(tiny().domain, name="toy/bandit", macro=1)
