@@ -140,6 +140,18 @@ def test_td_target(end: str, at: int, scale: float):
     np.testing.assert_allclose(metrics["critic_loss"], expected, rtol=1e-4, atol=1e-6)
 
 
+def test_the_target_is_the_mean_over_the_samples():
+    """The samples are drawn again, with the key the update gives them."""
+    state, data = learner(), sequences(5, 6, 2, reward=np.zeros((6, 2)), duration=np.ones((6, 2), int))
+    _, metrics = update(CONFIG, state, data)
+    key, _ = jax.random.split(jax.random.split(jax.random.key(0), 1)[0])
+    policy, critic = state.target.policy, state.target.critic
+    embedding = policy.torso(data.observation[:, 1])
+    q = critic(embedding, policy.sample(key, embedding, None, CONFIG.num_samples).action)
+    np.testing.assert_allclose(metrics["advantage_spread"], np.mean(np.std(q, axis=-1)), rtol=1e-4)
+    np.testing.assert_allclose(metrics["target_spread"], GAMMA * np.std(np.mean(q, axis=-1)), rtol=1e-4)
+
+
 def test_errors_are_measured_in_the_spread_of_the_targets():
     state = learner(critic_sees_action=False)
     data = sequences(0, 6, 2, terminated=np.ones((6, 2), bool))  # so the targets are the rewards
