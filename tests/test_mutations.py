@@ -113,6 +113,7 @@ MUTATIONS = [
     Mutation(TRANSFORMER, "modulation + self.step[step][..., None, :]", "modulation", "test_step_adds_its_row"),
     Mutation(TRANSFORMER, "self._gates(layers))].set(1.0)", "self._gates(layers))].set(0.0)", "test_residual_gates"),
     Mutation(TORSO, "i : i + height, j : j + breadth", "j : j + height, i : i + breadth", "test_the_grid_torso"),
+    Mutation(TORSO, "jnp.max(matches", "jnp.mean(matches", "test_the_grid_torso"),
     Mutation(TORSO, " / 255.0", "", "test_the_image_torso"),
     Mutation(
         FLAT,

@@ -26,10 +26,13 @@ class PolicyConfig:
     sampler: Sampler = Sampler()
     denoiser: Backbone = field(default_factory=Backbone)
     embedding: int = 128  # width of the state embedding
+    patterns: int = 0  # of 5x5 cells, looked for everywhere in a grid; they widen the embedding
     step_conditioning: bool = False  # whether the network is told n
 
     def __post_init__(self) -> None:
         self.schedule_for(1)
+        if self.patterns < 0:
+            raise ValueError(f"patterns must be 0 or more, got {self.patterns}")
 
     def schedule_for(self, length: int) -> Schedule:
         steps = length if self.steps is None else self.steps
@@ -50,7 +53,7 @@ class Policy(eqx.Module):
         self.action = spec.action
         self.schedule = config.schedule_for(spec.action.length)
         self.sampler = config.sampler
-        self.torso = Torso(key_torso, spec.observation, config.embedding)
+        self.torso = Torso(key_torso, spec.observation, config.embedding, config.patterns)
         steps = self.schedule.steps if config.step_conditioning else None
         self.denoiser = Denoiser(key_denoiser, spec.action, self.torso.num_out, config.denoiser, steps)
 

@@ -14,35 +14,57 @@ SMALLEST_IMAGE = 36  # the least side the image torso's convolutions leave a fea
 
 
 class GridTorso(eqx.Module):
-    """One 3x3 convolution and a dense layer, for small many-channel grids such as MinAtar's.
+    """A 3x3 convolution and a dense layer, for small many-channel grids such as MinAtar's.
 
-    The convolution is patches + matmul: on CPU, the gradient of a convolution inside `lax.scan` is ten times slower.
+    With `patterns`, a second convolution looks for that many patterns of 5x5 cells, and each one's strongest match
+    anywhere joins the embedding: what two things mean to each other is learned once, not for every place.
+    Convolutions are patches + matmul: on CPU, the gradient of a convolution inside `lax.scan` is ten times slower.
     """
 
     kernel: Linear
     dense: Linear
-    size: int = eqx.field(static=True)
+    second: Linear | None
+    num_out: int = eqx.field(static=True)
 
-    def __init__(self, key: Key[Array, ""], shape: tuple[int, ...], width: int, channels: int = 16):
+    def __init__(self, key: Key[Array, ""], shape: tuple[int, ...], width: int, patterns: int = 0, channels: int = 16):
         key_kernel, key_dense = jax.random.split(key)
         height, breadth, depth = shape
-        self.size = 3 if min(height, breadth) >= 3 else 1
-        out = (height - self.size + 1) * (breadth - self.size + 1) * channels
-        self.kernel = Linear(key_kernel, self.size**2 * depth, channels, scale=math.sqrt(2.0))
-        self.dense = Linear(key_dense, out, width, scale=math.sqrt(2.0))
+        size = _patch_size(height, breadth)
+        inner = (height - size + 1, breadth - size + 1)
+        self.kernel = Linear(key_kernel, size**2 * depth, channels, scale=math.sqrt(2.0))
+        self.dense = Linear(key_dense, math.prod(inner) * channels, width, scale=math.sqrt(2.0))
+        inputs = _patch_size(*inner) ** 2 * channels
+        self.second = Linear(jax.random.fold_in(key, 2), inputs, patterns, scale=math.sqrt(2.0)) if patterns else None
+        self.num_out = width + patterns
 
     def __call__(self, x: Float[Array, "*b h w c"]) -> Float[Array, "*b d"]:
-        height, breadth = x.shape[-3] - self.size + 1, x.shape[-2] - self.size + 1
-        shifts = [x[..., i : i + height, j : j + breadth, :] for i in range(self.size) for j in range(self.size)]
-        hidden = jax.nn.relu(self.kernel(jnp.concatenate(shifts, axis=-1)))
-        return jax.nn.relu(self.dense(hidden.reshape(*hidden.shape[:-3], -1)))
+        hidden = jax.nn.relu(self.kernel(_patches(x)))
+        embedding = jax.nn.relu(self.dense(hidden.reshape(*hidden.shape[:-3], -1)))
+        if self.second is None:
+            return embedding
+        matches = jax.nn.relu(self.second(_patches(hidden)))
+        return jnp.concatenate([embedding, jnp.max(matches, axis=(-3, -2))], axis=-1)
+
+
+def _patch_size(height: int, breadth: int) -> int:
+    return 3 if min(height, breadth) >= 3 else 1
+
+
+def _patches(x: Float[Array, "*b h w c"]) -> Float[Array, "*b i j p"]:
+    """Every 3x3 neighbourhood, flattened; single cells where the grid is smaller than that."""
+    size = _patch_size(x.shape[-3], x.shape[-2])
+    height, breadth = x.shape[-3] - size + 1, x.shape[-2] - size + 1
+    shifts = [x[..., i : i + height, j : j + breadth, :] for i in range(size) for j in range(size)]
+    return jnp.concatenate(shifts, axis=-1)
 
 
 class VectorTorso(eqx.Module):
     layers: MLP
+    num_out: int = eqx.field(static=True)
 
     def __init__(self, key: Key[Array, ""], shape: tuple[int, ...], width: int):
         self.layers = MLP(key, (math.prod(shape), width, width), final_scale=math.sqrt(2.0))
+        self.num_out = width
 
     def __call__(self, x: Float[Array, "*b i"]) -> Float[Array, "*b d"]:
         return jax.nn.relu(self.layers(x))
@@ -53,6 +75,7 @@ class ImageTorso(eqx.Module):
 
     convolutions: tuple[eqx.nn.Conv2d, ...]
     dense: Linear
+    num_out: int = eqx.field(static=True)
 
     def __init__(self, key: Key[Array, ""], shape: tuple[int, ...], width: int):
         keys = jax.random.split(key, 4)
@@ -62,6 +85,7 @@ class ImageTorso(eqx.Module):
         )
         features = eqx.filter_eval_shape(_convolve, self.convolutions, jax.ShapeDtypeStruct(shape, jnp.float32))
         self.dense = Linear(keys[3], features.size, width, scale=math.sqrt(2.0))
+        self.num_out = width
 
     def __call__(self, x: Float[Array, "*b h w c"]) -> Float[Array, "*b d"]:
         flat = x.reshape(-1, *x.shape[-3:]) / 255.0
@@ -77,18 +101,18 @@ def _convolve(convolutions: tuple[eqx.nn.Conv2d, ...], image: Float[Array, "h w 
 
 
 class Torso(eqx.Module):
-    """One torso per leaf of the observation, their outputs concatenated (`num_out` = width x leaves)."""
+    """One torso per leaf of the observation, their outputs concatenated. `patterns` is for grids, see there."""
 
     parts: tuple[GridTorso | VectorTorso | ImageTorso, ...]
     ranks: tuple[int, ...] = eqx.field(static=True)
     num_out: int = eqx.field(static=True)
 
-    def __init__(self, key: Key[Array, ""], observation: PyTree[jax.ShapeDtypeStruct], width: int):
+    def __init__(self, key: Key[Array, ""], observation: PyTree[jax.ShapeDtypeStruct], width: int, patterns: int = 0):
         leaves = jax.tree.leaves(observation)
         keys = jax.random.split(key, len(leaves))
-        self.parts = tuple(_kind(leaf.shape)(k, leaf.shape, width) for k, leaf in zip(keys, leaves, strict=True))
+        self.parts = tuple(_part(k, leaf.shape, width, patterns) for k, leaf in zip(keys, leaves, strict=True))
         self.ranks = tuple(len(leaf.shape) for leaf in leaves)
-        self.num_out = width * len(leaves)
+        self.num_out = sum(part.num_out for part in self.parts)
 
     def __call__(self, observation: PyTree) -> Float[Array, "*b d"]:
         embeddings = []
@@ -100,8 +124,10 @@ class Torso(eqx.Module):
         return jnp.concatenate(embeddings, axis=-1)
 
 
-def _kind(shape: tuple[int, ...]) -> type[GridTorso] | type[VectorTorso] | type[ImageTorso]:
+def _part(
+    key: Key[Array, ""], shape: tuple[int, ...], width: int, patterns: int
+) -> GridTorso | VectorTorso | ImageTorso:
     if len(shape) != 3:
-        return VectorTorso
+        return VectorTorso(key, shape, width)
     is_image = max(shape[:2]) > LARGEST_GRID and min(shape[:2]) >= SMALLEST_IMAGE
-    return ImageTorso if is_image else GridTorso
+    return ImageTorso(key, shape, width) if is_image else GridTorso(key, shape, width, patterns)

@@ -15,14 +15,34 @@ def shaped(*shape: int, dtype=jnp.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-@pytest.mark.parametrize(("shape", "size"), [((6, 5, 3), 3), ((2, 5, 3), 1)])
-def test_the_grid_torso_is_a_convolution(shape, size):
-    network, x = filled(lambda: GridTorso(jax.random.key(0), shape, 7, channels=4)), normal(1, 2, *shape)
-    kernel = network.kernel.weight.reshape(size, size, shape[-1], 4)
+def convolved(x, layer, size: int) -> jax.Array:
+    kernel = layer.weight.reshape(size, size, x.shape[-1], -1)
     hidden = jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    hidden = np.maximum(np.asarray(hidden + network.kernel.bias), 0.0).reshape(2, -1)
-    expected = np.maximum(hidden @ np.asarray(network.dense.weight) + np.asarray(network.dense.bias), 0.0)
-    np.testing.assert_allclose(run(network, x), expected, rtol=1e-4, atol=1e-4)
+    return jax.nn.relu(hidden + layer.bias)
+
+
+@pytest.mark.parametrize(("shape", "sizes"), [((6, 5, 3), (3, 3)), ((4, 5, 3), (3, 1)), ((2, 5, 3), (1, 1))])
+@pytest.mark.parametrize("patterns", [0, 5])
+def test_the_grid_torso_is_a_convolution(shape, sizes, patterns):
+    """A dense layer on it, and the strongest match of every pattern wherever it is."""
+    network = filled(lambda: GridTorso(jax.random.key(0), shape, 7, patterns, channels=4))
+    x = normal(1, 2, *shape)
+    hidden = convolved(x, network.kernel, sizes[0])
+    expected = [jax.nn.relu(network.dense(hidden.reshape(2, -1)))]
+    if patterns:
+        expected.append(convolved(hidden, network.second, sizes[1]).max(axis=(1, 2)))
+    assert network.num_out == 7 + patterns
+    np.testing.assert_allclose(run(network, x), np.concatenate(expected, axis=-1), rtol=1e-4, atol=1e-4)
+
+
+def test_a_pattern_counts_the_same_wherever_it_stands():
+    network = filled(lambda: GridTorso(jax.random.key(0), (9, 9, 2), 3, 4))
+    thing = np.asarray(normal(3, 2, 2, 2))
+    there = [np.zeros((9, 9, 2), np.float32) for _ in range(2)]
+    there[0][3:5, 3:5], there[1][4:6, 2:4] = thing, thing
+    first, second = (run(network, jnp.asarray(x)) for x in there)
+    np.testing.assert_allclose(first[3:], second[3:], rtol=1e-5, atol=1e-6)
+    assert np.any(np.abs(first[:3] - second[:3]) > 1e-3)
 
 
 def test_the_image_torso_reads_pixels():
