@@ -4,6 +4,7 @@ import dataclasses
 
 from rld2.agents.fkl import FKLConfig
 from rld2.agents.optimise import OptimiserConfig
+from rld2.agents.policy import PolicyConfig
 from rld2.agents.rkl import RKLConfig
 from rld2.domains.minatar import GAMES
 from rld2.domains.registry import DomainConfig
@@ -39,6 +40,7 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
         rkl,
         name=f"minatar/{game}/fkl",
         agent=FKLConfig(
+            policy=PolicyConfig(patterns=64),
             optimiser=OptimiserConfig(1e-3, final_share=0.1),
             temperature=TemperatureConfig(budget=0.2 if patient else 0.1, floor=0.1),
             entropy=0.3 if patient else 0.1,
@@ -46,8 +48,8 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
             entropy_decay=0.9,
             policy_weight=0.1,
             n_step=8 if patient else 3,
-            target_rate=0.05,
-            updates=8 if patient else 4,
+            target_rate=0.03,
+            critic_updates=2,
             capacity=30_000 if patient else 200_000,
         ),
     )
