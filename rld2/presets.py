@@ -20,10 +20,12 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
     In Breakout an action shows its worth only when the ball comes back; elsewhere short returns have less noise.
     """
     patient = game == "breakout"
+    policy = PolicyConfig(patterns=64)
     rkl = TrainConfig(
         name=f"minatar/{game}/rkl",
         domain=DomainConfig(f"minatar/{game}", macro=4, num_envs=64),
         agent=RKLConfig(
+            policy=policy,
             optimiser=OptimiserConfig(1e-3, final_share=0.0, max_gradient_norm=0.5),
             rollout=16,
             minibatches=4,
@@ -33,14 +35,14 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
             value_weight=1.0,
             gae_decay=0.8 if patient else 0.6,
         ),
-        frames=3_000_000,
+        frames=2_000_000 if patient else 3_000_000,
         evaluation_sampler="greedy",
     )
     fkl = dataclasses.replace(
         rkl,
         name=f"minatar/{game}/fkl",
         agent=FKLConfig(
-            policy=PolicyConfig(patterns=64),
+            policy=policy,
             optimiser=OptimiserConfig(1e-3, final_share=0.1),
             temperature=TemperatureConfig(budget=0.2 if patient else 0.1, floor=0.1),
             entropy=0.3 if patient else 0.1,

@@ -1,5 +1,7 @@
 """Settings of the whole suite."""
 
+import os
+
 import hypothesis
 import jax
 import pytest
@@ -7,11 +9,12 @@ import pytest
 hypothesis.settings.register_profile("rld2", deadline=None, max_examples=10, derandomize=True, database=None)
 hypothesis.settings.load_profile("rld2")
 
-COMPILED_AS_IN_USE = ("learning", "bench", "slow")
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The default suite compiles many small programs and runs each once: compiling is what takes its time.
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """The default suite compiles many small programs and runs each once: compiling is what takes its time."""
-    as_in_use = any(item.get_closest_marker(name) for name in COMPILED_AS_IN_USE)
-    jax.config.update("jax_disable_most_optimizations", not as_in_use)
+    The groups with a marker run what they compile for longer, and compile it as in use.
+    """
+    if "not slow" in config.option.markexpr:
+        jax.config.update("jax_disable_most_optimizations", True)
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
