@@ -241,8 +241,10 @@ def test_critic_updates_are_steps_on_batches_of_their_own():
 
 
 def test_only_the_last_critic_update_improves_the_policy():
-    """The denoiser takes one step of Adam, however often the critic steps."""
-    state, metrics = update(dataclasses.replace(CONFIG, critic_updates=2), learner(), sequences(4, 12, 2))
+    """The denoiser and the temperature take one step of Adam, however often the critic steps."""
+    config = dataclasses.replace(CONFIG, critic_updates=2, temperature=dataclasses.replace(TEMPERATURE, mode="dual"))
+    state, metrics = update(config, learner(), sequences(4, 12, 2))
+    assert optax.tree_utils.tree_get(state.dual_optimiser, "count") == 1
     moved = jax.tree.map(
         lambda a, b: float(np.max(np.abs(a - b), initial=0.0)),
         eqx.filter(state.online.policy.denoiser, eqx.is_array),
