@@ -35,7 +35,7 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
             value_weight=1.0,
             gae_decay=0.8 if patient else 0.6,
         ),
-        frames=2_000_000 if patient else 3_000_000,
+        frames=1_500_000 if patient else 3_000_000,  # Breakout, the default: within five minutes
         evaluation_sampler="greedy",
     )
     fkl = dataclasses.replace(
