@@ -1,6 +1,6 @@
 """Does every formula's test bite? Each formula is broken in a copy of the package, and the test named must fail.
 
-Two copies run at a time; on two idle cores all of it takes about three minutes.
+Two copies run at a time; on two idle cores all of it takes about six minutes.
 """
 
 import os
@@ -124,6 +124,7 @@ MUTATIONS = [
     Mutation(FKL, "taken / unit, target / unit", "taken, target", "test_errors_are_measured"),
     Mutation(FKL, "boot.factor * jnp.mean(q", "boot.factor * jnp.max(q", "test_the_target_is_the_mean"),
     Mutation(FKL, "config.entropy_decay * total_frames", "1.0 * total_frames", "test_entropy_bonus_fades"),
+    Mutation(FKL, "if improve else 1", "", "test_where_only_the_critic_learns"),
     Mutation(FKL, "improve=i == config.critic_updates - 1", "improve=True", "test_only_the_last_critic_update"),
     Mutation(RKL, "sample.value_target) / unit", "sample.value_target)", "test_advantages_bootstrap_through"),
     Mutation(RKL, "config.entropy_decay * total_frames", "1.0 * total_frames", "test_entropy_bonus_is_gone"),

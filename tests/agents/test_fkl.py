@@ -240,6 +240,16 @@ def test_critic_updates_are_steps_on_batches_of_their_own():
     )
 
 
+def test_where_only_the_critic_learns_one_sample_is_drawn():
+    """M does not matter to such a step; the last step's targets are its rewards, and the policy takes no part."""
+    last = np.broadcast_to(np.arange(12)[:, None] >= 6, (12, 2))
+    data = sequences(4, 12, 2, terminated=last)
+    few, many = (
+        update(dataclasses.replace(CRITIC_ONLY, critic_updates=2, num_samples=m), learner(), data)[0] for m in (2, 4)
+    )
+    assert_same(few.online.critic, many.online.critic)
+
+
 def test_only_the_last_critic_update_improves_the_policy():
     """The denoiser and the temperature take one step of Adam, however often the critic steps."""
     config = dataclasses.replace(CONFIG, critic_updates=2, temperature=dataclasses.replace(TEMPERATURE, mode="dual"))
