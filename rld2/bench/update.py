@@ -52,7 +52,7 @@ def torch_calls(problem: Problem) -> dict[str, tuple[Call, int]]:
     for tricks, names in ((False, FIRST), (True, TRICKS)):
         agents = {how: TorchAgent(problem, problem.state, tricks=tricks, compiled=how == "compiled") for how in names}
         draws = agents["eager"].draw()
-        losses = {how: float(agent.loss(batch, *draws)) for how, agent in agents.items()}
+        losses = {how: agent.loss(batch, *draws).item() for how, agent in agents.items()}
         if abs(losses["compiled"] - losses["eager"]) > 1e-3 * abs(losses["eager"]):
             raise RuntimeError(f"torch.compile changes the loss: {losses}")
         calls |= {names[how]: ((lambda agent=agent: agent.update(batch)), 1) for how, agent in agents.items()}
