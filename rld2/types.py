@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
@@ -69,7 +70,10 @@ class EnvSpec:
 
 
 class TimeStep(NamedTuple):
-    """One step of `e` environments. At an episode's end `observation` is already the next episode's first."""
+    """One step of `e` environments. At an episode's end `observation` is already the next episode's first.
+
+    A domain on the host gives numpy arrays.
+    """
 
     observation: PyTree
     reward: Float[Array, " e"]
@@ -81,8 +85,25 @@ class TimeStep(NamedTuple):
     legal: Bool[Array, "e k v"] | None
 
     @property
-    def ended(self) -> Bool[Array, " e"]:
+    def ended(self) -> Bool[Array | np.ndarray, " e"]:
         return self.terminated | self.truncated
+
+
+def where(condition: Bool[Array | np.ndarray, " e"], new: PyTree, old: PyTree) -> PyTree:
+    """Leaf by leaf, rows of `new` where the condition holds, else of `old`."""
+
+    def pick(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(pick, new, old)
+
+
+def beginning(observation: PyTree, legal: Bool[Array, "e k v"] | None = None, can_truncate: bool = False) -> TimeStep:
+    """The step that shows states without anything before them."""
+    size = jax.tree.leaves(observation)[0].shape[0]
+    zero, never = jnp.zeros(size), jnp.zeros(size, bool)
+    final = observation if can_truncate else None
+    return TimeStep(observation, zero, never, never, jnp.zeros(size, jnp.int32), zero, final, legal)
 
 
 @runtime_checkable
@@ -97,9 +118,9 @@ class Domain(Protocol):
     def step(
         self,
         state: Any,
-        action: Int[Array, "e k"],
+        action: Any,  # Int[Array, "e k"]; numpy on the host
         key: Key[Array, ""],
-        active: Bool[Array, " e"] | None = None,
+        active: Any = None,  # Bool[Array, " e"]
     ) -> tuple[Any, TimeStep]: ...
 
 
@@ -113,7 +134,9 @@ class ActSpec:
 
 class Acted(NamedTuple):
     action: Int[Array, "e k"]
-    memory: PyTree  # what the learner wants back with the experience (chain, value, ...)
+    memory: PyTree = None  # what the learner wants back with the experience (chain, value, ...)
+    carry: PyTree = None  # what a recurrent policy takes along to the next step of the episode
+    chain: Int[Array, "n+1 e k"] | None = None  # of a diffusion policy: from all masks to the action
 
 
 class Transition(NamedTuple):
@@ -136,6 +159,7 @@ class Batch(NamedTuple):
     data: Transition
     last_observation: PyTree  # of a rollout: the state its last step led to (after resets); None for replay
     frames: Int[Array, ""]  # primitive steps collected so far, for schedules
+    weight: Float[Array, " b"] | None = None  # of a prioritised replay: what undoes its choice; None: all alike
 
 
 Metrics = dict[str, Array]  # scalars; with a leading axis where steps were stacked
@@ -144,6 +168,7 @@ Metrics = dict[str, Array]  # scalars; with a leading axis where steps were stac
 class Updated(NamedTuple):
     state: Any
     metrics: Metrics
+    priorities: Float[Array, " b"] | None = None  # of the batch's sequences, for a prioritised replay
 
 
 @dataclass(frozen=True)
@@ -164,6 +189,9 @@ class Replay:
     sequence: int  # steps in a drawn sequence
     capacity: int  # transitions kept
     prefill: int  # transitions collected before the first update
+    period: int = 1  # steps between the starts of two sequences
+    priority_exponent: float | None = None  # None: every sequence is as likely
+    importance_exponent: float = 0.6  # of the weights that undo the priorities
 
 
 class Agent(NamedTuple):
@@ -171,6 +199,7 @@ class Agent(NamedTuple):
 
     init: Callable[[Key[Array, ""]], Any]
     policy: Callable[[Any], PyTree]  # the part of the learner's state that acting and export need
-    act: Callable[[PyTree, PyTree, Any, Key[Array, ""], ActSpec | None], Acted]  # policy, observation, legal, key, how
+    act: Callable[[PyTree, TimeStep, PyTree, Key[Array, ""], ActSpec | None], Acted]  # policy, step, carry, key, how
     update: Callable[[Any, Batch, Key[Array, ""]], Updated]
     experience: Rollout | Replay
+    carry: Callable[[int], PyTree] = lambda num_envs: None  # at the start of an episode

@@ -13,8 +13,8 @@ from rld2.agents.rkl import RKLConfig
 from rld2.domains.base import Outcome
 from rld2.domains.registry import DomainConfig
 from rld2.networks.heads import Backbone
-from rld2.runner.config import TrainConfig
-from rld2.types import Acted, ActionSpec, Agent, Rollout, Updated
+from rld2.runner.config import AgentConfig, TrainConfig
+from rld2.types import Acted, ActionSpec, Agent, Domain, Rollout, Updated
 
 GOAL = 7
 
@@ -88,13 +88,36 @@ def random_actions(rng: np.random.Generator, spec: ActionSpec, *shape: int) -> n
 def scripted(choose: Any, length: int = 1) -> Agent:
     """An agent that does not learn: `choose(policy, observation, legal, key)` gives the actions."""
 
-    def act(policy, observation, legal, key, how):
-        return Acted(choose(policy, observation, legal, key), memory=observation)
+    def act(policy, step, carry, key, how):
+        return Acted(choose(policy, step.observation, step.legal, key), memory=step.observation)
 
     def update(state, batch, key):
         return Updated(state, {})
 
     return Agent(init=lambda key: None, policy=lambda state: state, act=act, update=update, experience=Rollout(length))
+
+
+class Hosted:
+    """A domain of the compiled kind, played on the host. `fails_after` steps it breaks."""
+
+    def __init__(self, inner: Domain, fails_after: int | None = None):
+        self.inner, self.left = inner, fails_after
+        self.spec = dataclasses.replace(inner.spec, traceable=False)
+        self.reset_inner, self.step_inner = jax.jit(inner.reset), jax.jit(inner.step)
+        self.active: list[np.ndarray] = []
+
+    def reset(self, key):
+        return jax.device_get(self.reset_inner(key))
+
+    def step(self, state, action, key, active=None):
+        assert isinstance(action, np.ndarray)
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError("the game is gone")
+        if active is not None:
+            self.active.append(active)
+        return jax.device_get(self.step_inner(state, action, key, active))
 
 
 # Configs whose programs compile and run in no time.
@@ -115,7 +138,7 @@ AGENTS: dict[str, FKLConfig | RKLConfig] = {"fkl": FKL, "rkl": RKL}
 KEYDOOR = DomainConfig("toy/keydoor", macro=2, num_envs=4, discount=0.97, step_cap=9)
 
 
-def tiny(agent: FKLConfig | RKLConfig = RKL, **changes: Any) -> TrainConfig:
+def tiny(agent: AgentConfig = RKL, **changes: Any) -> TrainConfig:
     """A run of KeyDoor; a line of the log every 64 frames."""
     config = TrainConfig(name="tiny", domain=KEYDOOR, agent=agent, frames=1_000_000, log_frames=64)
     return dataclasses.replace(config, **changes)

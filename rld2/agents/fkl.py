@@ -1,7 +1,7 @@
 """RL-D2 with forward KL: off-policy, from replay; the policy imitates its own samples, weighted by their advantage."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from rld2.agents.bootstrap import bootstrap
 from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay, soft_update
 from rld2.agents.policy import Policy, PolicyConfig
+from rld2.agents.sequences import first_carry, lessons, perceive, sequence_priority
 from rld2.diffusion.elbo import DRAWS, Noised, elbo_estimate
 from rld2.diffusion.sample import Chain, entropy
 from rld2.losses.kl import fkl_loss, later_chain_pairs, mirror_descent_weights
@@ -23,7 +23,7 @@ from rld2.losses.temperature import (
     solve,
 )
 from rld2.networks.heads import Backbone, Critic
-from rld2.types import Acted, ActSpec, Agent, Batch, EnvSpec, Metrics, Replay, Transition, Updated
+from rld2.types import Acted, ActSpec, Agent, Batch, EnvSpec, Metrics, Replay, TimeStep, Transition, Updated
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,12 @@ class FKLConfig:
     entropy_decay: float = 1.0  # share of the run's frames over which it is reached
     num_samples: int = 8  # M, actions sampled per state for target and improvement
     pairs: str = "chain"  # chain: on-policy diffusion; step / count: pairs of the forward process
+    plan: int = 1  # planner: so many actions are drawn together, only the first is valued and played
     n_step: int = 1  # (macro-)steps of reward before the bootstrap
+    unroll: int = 1  # with policy.lstm: steps of a sequence that are learned from,
+    burn_in: int = 0  # and steps before them that only bring the LSTM up to date
+    priority_exponent: float | None = None  # of replay by TD error; None: every sequence is as likely
+    importance_exponent: float = 0.6
     target_rate: float = 0.02  # soft update of the target networks
     critic_updates: int = 1  # per policy update, each on its own batch
     policy_weight: float = 1.0  # of the policy's loss beside the critic's, in the shared torso
@@ -55,10 +60,16 @@ class FKLConfig:
         allowed = ["chain", *DRAWS]
         if self.pairs not in allowed:
             raise ValueError(f"pairs must be one of {allowed}, got {self.pairs!r}")
+        if self.plan < 1:
+            raise ValueError(f"plan must be 1 (no planner) or more actions, got {self.plan}")
         if self.num_samples < 2:
             raise ValueError(f"num_samples must be 2 or more, got {self.num_samples}: one sample has no advantage")
         if min(self.huber, self.target_floor) <= 0.0:
             raise ValueError(f"huber and target_floor must be positive, got {self.huber} and {self.target_floor}")
+        if not self.policy.lstm and (self.unroll, self.burn_in) != (1, 0):
+            raise ValueError(f"unroll and burn_in need memory, got {self.unroll} and {self.burn_in}; set policy.lstm")
+        if self.unroll < 1 or self.burn_in < 0:
+            raise ValueError(f"unroll must be 1 or more, burn_in 0 or more, got {self.unroll} and {self.burn_in}")
         check_decay(self.entropy_decay)
         self.temperature.check(self.num_samples)
 
@@ -86,7 +97,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
 
     def init(key: Key[Array, ""]) -> FKLState:
         key_policy, key_critic = jax.random.split(key)
-        policy = Policy(key_policy, spec, config.policy)
+        policy = Policy(key_policy, spec, config.policy, config.plan)
         online = Networks(policy, Critic(key_critic, spec.action, policy.torso.num_out, config.critic))
         log_temperature = jnp.log(jnp.asarray(config.temperature.initial, jnp.float32))
         return FKLState(
@@ -98,9 +109,14 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             updates=jnp.zeros((), jnp.int32),
         )
 
-    def act(policy: Policy, observation: PyTree, legal: Legal, key: Key[Array, ""], how: ActSpec | None) -> Acted:
-        chain = policy.sample(key, policy.torso(observation), legal, how=how)
-        return Acted(chain.action[:, 0], memory=None)
+    def first(plan: Int[Array, "*b p"]) -> Int[Array, "*b k"]:
+        return plan[..., : spec.action.length]
+
+    def act(policy: Policy, step: TimeStep, carry: Any, key: Key[Array, ""], how: ActSpec | None) -> Acted:
+        seen = perceive(policy.torso, step, carry)
+        chain = policy.sample(key, seen.embedding, step.legal, how=how)
+        action = first(chain.action[:, 0])
+        return Acted(action, seen.recall, seen.after(action), chain.tokens[:, :, 0])
 
     def temperature_for(
         state: FKLState, q: Float[Array, "b m"], frames: Int[Array, ""]
@@ -167,26 +183,36 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
 
     def update(state: FKLState, batch: Batch, key: Key[Array, ""]) -> Updated:
         """`critic_updates` steps on the critic, the last of them on the policy too."""
-        slices = jax.tree.map(lambda x: x.reshape(config.critic_updates, config.batch_size, *x.shape[1:]), batch.data)
-        keys = jax.random.split(key, config.critic_updates)
+        size, times = config.batch_size, config.critic_updates
+        weight = jnp.ones(times * size) if batch.weight is None else batch.weight
+        slices = jax.tree.map(lambda x: x.reshape(times, size, *x.shape[1:]), (batch.data, weight))
+        keys = jax.random.split(key, times)
         metrics: Metrics = {}
-        for i in range(config.critic_updates):
-            data = jax.tree.map(lambda x, i=i: x[i], slices)
-            state, metrics = learn(state, data, batch.frames, keys[i], improve=i == config.critic_updates - 1)
-        return Updated(state._replace(updates=state.updates + 1), metrics)
+        errors = []
+        for i in range(times):
+            data, weight = jax.tree.map(lambda x, i=i: x[i], slices)
+            state, metrics, error = learn(state, data, weight, batch.frames, keys[i], improve=i == times - 1)
+            errors.append(sequence_priority(error.reshape(size, -1)))
+        return Updated(state._replace(updates=state.updates + 1), metrics, jnp.concatenate(errors))
 
     def learn(
-        state: FKLState, data: Transition, frames: Int[Array, ""], key: Key[Array, ""], improve: bool
-    ) -> tuple[FKLState, Metrics]:
+        state: FKLState,
+        data: Transition,
+        weight: Float[Array, " b"],
+        frames: Int[Array, ""],
+        key: Key[Array, ""],
+        improve: bool,
+    ) -> tuple[FKLState, Metrics, Float[Array, " n"]]:
         """One step of Adam. Where only the critic learns, one sample at s' is enough for its target."""
         key_sample, key_pair = jax.random.split(key)
-        old, boot = state.target, bootstrap(data, spec)
-        old_embedding = old.policy.torso(boot.observation)
+        old, rows = state.target, lessons(data, spec, config.n_step, config.burn_in)
+        counts = rows.include * jnp.repeat(weight, rows.include.shape[0] // weight.shape[0])
+        old_embedding = rows.embed(old.policy.torso).after
         samples = config.num_samples if improve else 1
-        chain = old.policy.sample(key_sample, old_embedding, boot.legal, samples)
+        chain = old.policy.sample(key_sample, old_embedding, rows.legal, samples)
         chain = jax.tree.map(jax.lax.stop_gradient, chain)
-        q = old.critic(old_embedding, chain.action)
-        target = boot.reward + boot.factor * jnp.mean(q, axis=-1)
+        q = old.critic(old_embedding, first(chain.action))
+        target = rows.reward + rows.factor * jnp.mean(q, axis=-1)[rows.follows]
         unit = jnp.maximum(jnp.std(target), config.target_floor)
         metrics: Metrics = {}
         weights = jnp.ones_like(q)
@@ -194,20 +220,20 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             state, temperature, metrics = temperature_for(state, q, frames)
             weights = mirror_descent_weights(q, temperature)
 
-        def loss(online: Networks) -> tuple[Float[Array, ""], Metrics]:
-            observation = jax.tree.map(lambda x: x[:, 0], data.observation)
-            taken = online.critic(online.policy.torso(observation), data.action[:, :1])[:, 0]
-            critic_loss = jnp.mean(optax.huber_loss(taken / unit, target / unit, delta=config.huber))
+        def loss(online: Networks) -> tuple[Float[Array, ""], tuple[Float[Array, " n"], Metrics]]:
+            embedded = rows.embed(online.policy.torso)
+            taken = online.critic(embedded.before, rows.action[:, None])[:, 0]
+            critic_loss = jnp.mean(counts * optax.huber_loss(taken / unit, target / unit, delta=config.huber))
+            error = rows.include * (taken - target) / unit
             extra = {"critic_loss": critic_loss, "q": jnp.mean(taken)}
             if not improve:
-                return critic_loss, extra
-            embedding = online.policy.torso(boot.observation)
+                return critic_loss, (error, extra)
             bonus = anneal(config.entropy, config.final_entropy, frames, config.entropy_decay * total_frames)
-            actor_loss, spread = policy_loss(online.policy, embedding, boot.legal, chain, weights, bonus, key_pair)
+            actor_loss, spread = policy_loss(online.policy, embedded.after, rows.legal, chain, weights, bonus, key_pair)
             extra |= {"policy_loss": actor_loss, "entropy": spread}
-            return critic_loss + config.policy_weight * actor_loss, extra
+            return critic_loss + config.policy_weight * actor_loss, (error, extra)
 
-        gradient, extra = eqx.filter_grad(loss, has_aux=True)(state.online)
+        gradient, (error, extra) = eqx.filter_grad(loss, has_aux=True)(state.online)
         share = config.optimiser.share_at(frames, total_frames)
         online, optimiser_state = apply_gradient(optimiser, state.optimiser, state.online, gradient, share)
         metrics |= extra | {
@@ -217,7 +243,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             "advantage_spread": jnp.mean(jnp.std(q, axis=-1)),
         }
         target_networks = soft_update(state.target, online, config.target_rate)
-        return state._replace(online=online, target=target_networks, optimiser=optimiser_state), metrics
+        return state._replace(online=online, target=target_networks, optimiser=optimiser_state), metrics, error
 
     return Agent(
         init=init,
@@ -228,8 +254,12 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             length=config.collect_steps,
             updates=config.updates,
             batch_size=config.batch_size * config.critic_updates,
-            sequence=config.n_step + 1,
+            sequence=(config.burn_in + config.unroll if config.policy.lstm else config.n_step) + 1,
             capacity=config.capacity,
             prefill=config.prefill,
+            period=max(1, (config.burn_in + config.unroll) // 2),
+            priority_exponent=config.priority_exponent,
+            importance_exponent=config.importance_exponent,
         ),
+        carry=lambda num_envs: first_carry(config.policy.lstm, spec.action, num_envs),
     )

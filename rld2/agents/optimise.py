@@ -51,3 +51,9 @@ def apply_gradient(
 
 def soft_update(target: PyTree, online: PyTree, rate: float) -> PyTree:
     return jax.tree.map(lambda t, o: t + rate * (o - t) if eqx.is_array(t) else t, target, online)
+
+
+def copy_every(period: int, updates: Int[Array, ""], target: PyTree, online: PyTree) -> PyTree:
+    """The online network every `period` updates, else the target as it is."""
+    due = updates % period == 0
+    return jax.tree.map(lambda t, o: jnp.where(due, o, t) if eqx.is_array(t) else t, target, online)

@@ -12,6 +12,8 @@ from rld2.diffusion.elbo import Predict
 from rld2.diffusion.sample import Chain, Sampler, legal_logits, sample
 from rld2.diffusion.schedule import Schedule
 from rld2.networks.heads import Backbone, Denoiser
+from rld2.networks.images import ImageKind
+from rld2.networks.recurrent import RecurrentTorso
 from rld2.networks.torso import Torso
 from rld2.types import ActionSpec, ActSpec, EnvSpec
 
@@ -27,10 +29,14 @@ class PolicyConfig:
     denoiser: Backbone = field(default_factory=Backbone)
     embedding: int = 128  # width of the state embedding
     patterns: int = 0  # of 5x5 cells, looked for everywhere in a grid; they widen the embedding
+    torso: ImageKind = "convolutional"  # of images: the DQN papers', or IMPALA's deep one
+    lstm: int = 0  # units of an LSTM behind the torso; 0: the policy sees the present only
     step_conditioning: bool = False  # whether the network is told n
 
     def __post_init__(self) -> None:
         self.schedule_for(1)
+        if self.lstm < 0:
+            raise ValueError(f"lstm must be 0 (none) or a number of units, got {self.lstm}")
         if self.patterns < 0:
             raise ValueError(f"patterns must be 0 or more, got {self.patterns}")
 
@@ -39,27 +45,37 @@ class PolicyConfig:
         return Schedule(steps, self.schedule, self.schedule_power)
 
 
+FACTORISED = PolicyConfig(steps=1, denoiser=Backbone("independent", width=128))  # all components at once, each alone
+
+
 class Policy(eqx.Module):
     """pi_theta(a | s). One embedding per state; `predict` closes over it for the samplers and losses."""
 
-    torso: Torso
+    torso: Torso | RecurrentTorso
     denoiser: Denoiser
     action: ActionSpec = eqx.field(static=True)
     schedule: Schedule = eqx.field(static=True)
     sampler: Sampler = eqx.field(static=True)
 
-    def __init__(self, key: Key[Array, ""], spec: EnvSpec, config: PolicyConfig):
+    def __init__(self, key: Key[Array, ""], spec: EnvSpec, config: PolicyConfig, plan: int = 1):
+        """`plan`: how many of the domain's actions, one after the other, are drawn together."""
         key_torso, key_denoiser = jax.random.split(key)
-        self.action = spec.action
-        self.schedule = config.schedule_for(spec.action.length)
+        self.action = spec.action.repeated(plan)
+        self.schedule = config.schedule_for(self.action.length)
         self.sampler = config.sampler
-        self.torso = Torso(key_torso, spec.observation, config.embedding, config.patterns)
+        torso = Torso(key_torso, spec.observation, config.embedding, config.patterns, config.torso)
+        key_lstm = jax.random.fold_in(key_torso, 1)
+        self.torso = RecurrentTorso(key_lstm, torso, spec.action, config.lstm) if config.lstm else torso
         steps = self.schedule.steps if config.step_conditioning else None
-        self.denoiser = Denoiser(key_denoiser, spec.action, self.torso.num_out, config.denoiser, steps)
+        self.denoiser = Denoiser(key_denoiser, self.action, self.torso.num_out, config.denoiser, steps)
 
     def predict(self, embedding: Float[Array, "b *k d"], legal: Bool[Array, "b k v"] | None) -> Predict:
+        """`legal` is known for the first action of a plan; later ones may be anything valid."""
         condition = self.denoiser.condition(embedding)
-        allowed = None if legal is None else legal[:, None]
+        allowed = None
+        if legal is not None:
+            valid = jnp.broadcast_to(jnp.asarray(self.action.valid), (legal.shape[0], *self.action.valid.shape))
+            allowed = jnp.concatenate([legal, valid[:, legal.shape[1] :]], axis=1)[:, None]
 
         def predict(tokens: Int[Array, "b s k"], step: Int[Array, "b s"]) -> Float[Array, "b s k v"]:
             return legal_logits(self.denoiser(tokens, condition, step), self.action, allowed)

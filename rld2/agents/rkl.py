@@ -8,15 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from rld2.agents.actor_critic import ActorCritic, ActorCriticState, actor_critic
 from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.losses.kl import StepTerms, rkl_loss, step_terms
-from rld2.losses.returns import gae, step_discount
+from rld2.losses.returns import following, gae, step_discount
 from rld2.losses.temperature import TemperatureConfig, effective_sample_size, kl_to_uniform, solve
-from rld2.networks.heads import Value
-from rld2.types import Acted, ActSpec, Agent, Batch, EnvSpec, Metrics, Rollout, Updated
-
-Legal = Bool[Array, "b k v"] | None
+from rld2.types import Acted, ActSpec, Agent, Batch, EnvSpec, Metrics, Rollout, TimeStep, Updated
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,8 @@ class RKLConfig:
 
     def __post_init__(self) -> None:
         check_decay(self.entropy_decay)
+        if self.policy.lstm:
+            raise ValueError(f"RKL has no recurrent policy (policy.lstm must be 0, got {self.policy.lstm}); fkl has")
         if self.kl_penalty not in ("none", "fixed", "exact"):
             raise ValueError(f"kl_penalty must be one of ['none', 'fixed', 'exact'], got {self.kl_penalty!r}")
         if self.policy.sampler.kind == "remask" and self.policy.sampler.remask == "conf":
@@ -49,17 +49,6 @@ class RKLConfig:
             )
         if self.policy.sampler.kind == "greedy":
             raise ValueError("RKL cannot learn from greedy chains (ratios need a stochastic sampler); use ancestral")
-
-
-class Networks(eqx.Module):
-    policy: Policy
-    value: Value
-
-
-class RKLState(NamedTuple):
-    networks: Networks
-    optimiser: PyTree
-    updates: Int[Array, ""]
 
 
 class Memory(NamedTuple):
@@ -92,19 +81,14 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         config.temperature.check(num_samples)
     token_dtype = jnp.uint8 if spec.action.mask_token < 256 else jnp.int32
 
-    def init(key: Key[Array, ""]) -> RKLState:
-        key_policy, key_value = jax.random.split(key)
-        policy = Policy(key_policy, spec, config.policy)
-        networks = Networks(policy, Value(key_value, policy.torso.num_out, config.policy.embedding))
-        return RKLState(networks, optimiser.init(eqx.filter(networks, eqx.is_array)), jnp.zeros((), jnp.int32))
-
-    def act(networks: Networks, observation: PyTree, legal: Legal, key: Key[Array, ""], how: ActSpec | None) -> Acted:
+    def act(networks: ActorCritic, step: TimeStep, carry: None, key: Key[Array, ""], how: ActSpec | None) -> Acted:
         policy = networks.policy
-        embedding = policy.torso(observation)
-        chain = policy.sample(key, embedding, legal, how=how)
+        embedding = policy.torso(step.observation)
+        chain = policy.sample(key, embedding, step.legal, how=how)
         kept = None if chain.kept is None else jnp.moveaxis(chain.kept[:, :, 0], 0, 1)
-        tokens = jnp.moveaxis(chain.tokens[:, :, 0], 0, 1)
-        return Acted(chain.action[:, 0], Memory(tokens.astype(token_dtype), kept, networks.value(embedding)))
+        tokens = jnp.moveaxis(chain.tokens[:, :, 0], 0, 1).astype(token_dtype)
+        memory = Memory(tokens, kept, networks.value(embedding))
+        return Acted(chain.action[:, 0], memory, chain=chain.tokens[:, :, 0])
 
     def logits_of(policy: Policy, embedding: Float[Array, "b d"], sample: Sample) -> Float[Array, "b n k v"]:
         """Logits at every state of the stored chains."""
@@ -122,15 +106,15 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             policy.action.mask_token,
         )
 
-    def prepare(networks: Networks, batch: Batch) -> tuple[Sample, Float[Array, ""], Metrics]:
+    def prepare(networks: ActorCritic, batch: Batch) -> tuple[Sample, Float[Array, ""], Metrics]:
         """Advantages, value targets and old logits of a rollout, flattened to (t * e, ...); the advantages' unit."""
         data = batch.data
         value = data.memory.value
         last_value = networks.value(networks.policy.torso(batch.last_observation))
-        next_value = jnp.concatenate([value[1:], last_value[None]])
+        final = None
         if spec.can_truncate:
             final = jax.lax.map(lambda x: networks.value(networks.policy.torso(x)), data.final_observation)
-            next_value = jnp.where(data.truncated, final, next_value)
+        next_value = following(value, last_value, final, data.truncated)
         discount = step_discount(spec.discount, data.duration, data.terminated)
         advantage = gae(data.reward, discount, value, next_value, data.terminated | data.truncated, config.gae_decay)
         spread = jnp.std(advantage)
@@ -176,13 +160,13 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             "target_kl": kl_to_uniform(weights)[0],
         }
 
-    def update(state: RKLState, batch: Batch, key: Key[Array, ""]) -> Updated:
+    def update(state: ActorCriticState, batch: Batch, key: Key[Array, ""]) -> Updated:
         samples, unit, report = prepare(state.networks, batch)
         temperature, extra = temperature_for(samples.advantage, batch.frames)
         share = config.optimiser.share_at(batch.frames, total_frames)
         bonus = anneal(config.entropy, config.final_entropy, batch.frames, config.entropy_decay * total_frames)
 
-        def loss(networks: Networks, sample: Sample) -> tuple[Float[Array, ""], Metrics]:
+        def loss(networks: ActorCritic, sample: Sample) -> tuple[Float[Array, ""], Metrics]:
             embedding = networks.policy.torso(sample.observation)
             terms = terms_of(networks.policy, embedding, sample)
             actor = jnp.mean(rkl_loss(terms, sample.advantage, config.clip, temperature))
@@ -199,13 +183,13 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             }
             return actor - bonus * spread + 0.5 * config.value_weight * critic, metrics
 
-        def minibatch(state: RKLState, rows: Int[Array, " r"]) -> tuple[RKLState, Metrics]:
+        def minibatch(state: ActorCriticState, rows: Int[Array, " r"]) -> tuple[ActorCriticState, Metrics]:
             sample = jax.tree.map(lambda x: x[rows], samples)
             gradient, metrics = eqx.filter_grad(loss, has_aux=True)(state.networks, sample)
             networks, optimiser_state = apply_gradient(optimiser, state.optimiser, state.networks, gradient, share)
             return state._replace(networks=networks, optimiser=optimiser_state), metrics
 
-        def epoch(state: RKLState, key: Key[Array, ""]) -> tuple[RKLState, Metrics]:
+        def epoch(state: ActorCriticState, key: Key[Array, ""]) -> tuple[ActorCriticState, Metrics]:
             order = jax.random.permutation(key, num_samples).reshape(config.minibatches, -1)
             return jax.lax.scan(minibatch, state, order)
 
@@ -214,7 +198,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         return Updated(state._replace(updates=state.updates + 1), metrics | report | extra)
 
     return Agent(
-        init=init,
+        init=actor_critic(config.policy, spec, optimiser),
         policy=lambda state: state.networks,
         act=act,
         update=update,

@@ -112,7 +112,7 @@ def update_call(domain: Domain, agent: Agent, learner: Any, collector: Collector
 
     def experience() -> tuple[Transition, Any]:
         if isinstance(agent.experience, Replay):
-            return make_buffer(agent.experience, domain.spec.num_envs).sample(replay, key), None
+            return make_buffer(agent.experience, domain.spec.num_envs).sample(replay, key).experience, None
         after, data = collect(domain, agent, agent.policy(learner), collector, key, agent.experience.length)
         return data, after.step.observation
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from rld2.types import ActionSpec, EnvSpec, TimeStep
+from rld2.types import ActionSpec, EnvSpec, TimeStep, beginning, where
 
 
 class Outcome(NamedTuple):
@@ -36,15 +36,6 @@ class VectorState(NamedTuple):
     elapsed: Int[Array, " e"]
 
 
-def where(condition: Bool[Array, " e"], new: PyTree, old: PyTree) -> PyTree:
-    """Leaf by leaf, rows of `new` where the condition holds, else of `old`."""
-
-    def pick(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.where(condition.reshape(condition.shape + (1,) * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(pick, new, old)
-
-
 class VectorDomain:
     """`num_envs` copies of an `Env`. `step_cap` truncates an episode (which bootstraps), None never does."""
 
@@ -69,12 +60,7 @@ class VectorDomain:
     def reset(self, key: Key[Array, ""]) -> tuple[VectorState, TimeStep]:
         size = self.spec.num_envs
         env_state, observation = jax.vmap(self.env.reset)(jax.random.split(key, size))
-        never = jnp.zeros(size, bool)
-        zero = jnp.zeros(size, jnp.float32)
-        final = observation if self.spec.can_truncate else None
-        step = TimeStep(
-            observation, zero, never, never, jnp.zeros(size, jnp.int32), zero, final, self._legal(env_state)
-        )
+        step = beginning(observation, self._legal(env_state), self.spec.can_truncate)
         return VectorState(env_state, observation, jnp.zeros(size, jnp.int32)), step
 
     def step(

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
-from rld2.domains.base import VectorDomain, where
-from rld2.types import TimeStep
+from rld2.domains.base import VectorDomain
+from rld2.types import TimeStep, where
 
 
 class MacroDomain:

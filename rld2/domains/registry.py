@@ -1,27 +1,31 @@
 """Domains by name: what a config or the command line asks for."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from rld2.domains import atari
 from rld2.domains.base import Env, VectorDomain
 from rld2.domains.macro import MacroDomain
 from rld2.domains.minatar import GAMES, MinAtar
-from rld2.domains.toy import CoordinationBandit, KeyDoor
+from rld2.domains.toy import CoordinationBandit, KeyDoor, Recall
 from rld2.types import Domain
 
 
 @dataclass(frozen=True)
 class DomainConfig:
-    """What to play. MinAtar games are named minatar/GAME; `rld2 presets` shows one of each."""
+    """What to play: minatar/GAME, atari/GAME or toy/NAME; `rld2 presets` shows them all."""
 
     name: str = "minatar/breakout"
     macro: int = 1  # K: actions played open-loop by one decision
     num_envs: int = 128
     discount: float = 0.99  # of one primitive step
-    step_cap: int | None = None  # primitive steps after which an episode is truncated
-    sticky: float = 0.1  # MinAtar: chance that the previous action is repeated
-    actions: Literal["minimal", "full"] = "minimal"  # MinAtar: only useful actions, or all six
+    step_cap: int | None = None  # primitive steps after which an episode is truncated; Atari: 27_000 = 108,000 frames
+    sticky: float = 0.1  # chance that the previous action is repeated; Atari: at every frame, 0.25 is usual
+    actions: Literal["minimal", "full"] = "minimal"  # MinAtar, Atari: only useful actions, or all six (18)
+    life_loss: bool = False  # Atari: a lost life ends the learner's episode
+    clip_rewards: bool = False  # Atari: to -1..1 for the learner; scores are never clipped
 
     def __post_init__(self) -> None:
         if self.num_envs < 1 or self.macro < 1:
@@ -44,17 +48,46 @@ ENVS: dict[str, Callable[[DomainConfig], Env]] = {
     **{f"minatar/{game}": _minatar(game) for game in GAMES},
     "toy/bandit": lambda _: CoordinationBandit(),
     "toy/keydoor": lambda _: KeyDoor(),
+    "toy/recall": lambda _: Recall(),
 }
+
+
+def _atari(game: str) -> Callable[[DomainConfig], Domain]:
+    return lambda config: atari.Atari(
+        game,
+        config.num_envs,
+        macro=config.macro,
+        sticky=config.sticky,
+        minimal=config.actions == "minimal",
+        life_loss=config.life_loss,
+        clip_rewards=config.clip_rewards,
+        step_cap=config.step_cap,
+        discount=config.discount,
+    )
+
+
+HOSTED: dict[str, Callable[[DomainConfig], Domain]] = {f"atari/{game}": _atari(game) for game in atari.GAMES}
+
+
+def nearest(name: str, names: Iterable[str], most: int = 8) -> list[str]:
+    """Those that contain it, else those spelled most like it: what an error offers."""
+    known = list(names)
+    return [known_name for known_name in known if name in known_name][:most] or difflib.get_close_matches(
+        name, known, most, cutoff=0.3
+    )
 
 
 def make_env(config: DomainConfig) -> Env:
     if config.name not in ENVS:
-        raise ValueError(f"domain must be one of {sorted(ENVS)}, got {config.name!r}")
+        near = ", ".join(nearest(config.name, [*ENVS, *HOSTED]))
+        raise ValueError(f"no domain is called {config.name!r}; near it: {near}; `rld2 presets` shows them all")
     return ENVS[config.name](config)
 
 
 def make_domain(config: DomainConfig, env: Env | None = None) -> Domain:
     """The domain a config describes, around `env` where the user brings one."""
+    if env is None and config.name in HOSTED:
+        return HOSTED[config.name](config)
     env = make_env(config) if env is None else env
     domain = VectorDomain(env, config.num_envs, name=config.name, step_cap=config.step_cap, discount=config.discount)
     return MacroDomain(domain, config.macro) if config.macro > 1 else domain

@@ -91,3 +91,30 @@ class KeyDoor:
             alive &= ~np.asarray(out.terminated)
         shape = (self.num_states, len(sequences))
         return total.reshape(shape), factor.reshape(shape), states.reshape(shape)
+
+
+class Recall:
+    """A cue is shown in the first step only; in the last one the joint action must repeat it, which pays 1.
+
+    Whoever sees the present only can guess, and gets one over the number of actions on average; the optimum is 1.
+    """
+
+    def __init__(self, nvec: tuple[int, ...] = (2, 2), length: int = 4):
+        self.action = ActionSpec(nvec)
+        self.length = length
+        self.optimum = 1.0
+
+    def observe(self, cue: Int[Array, ""], time: Int[Array, ""]) -> Float[Array, " o"]:
+        shown = jax.nn.one_hot(cue, self.action.num_actions) * (time == 0)
+        return jnp.concatenate([shown, jax.nn.one_hot(time, self.length)])
+
+    def reset(self, key: Key[Array, ""]) -> tuple[tuple, Float[Array, " o"]]:
+        cue, time = jax.random.randint(key, (), 0, self.action.num_actions), jnp.zeros((), jnp.int32)
+        return (cue, time), self.observe(cue, time)
+
+    def step(self, state: tuple, action: Int[Array, " k"], key: Key[Array, ""]) -> Outcome:
+        cue, time = state
+        last = time == self.length - 1
+        right = jnp.all(action == jnp.asarray(self.action.all_actions())[cue])
+        after = (cue, time + 1)
+        return Outcome(after, self.observe(*after), jnp.where(last & right, 1.0, 0.0), last)

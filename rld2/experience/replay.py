@@ -1,4 +1,4 @@
-"""Replay of sequences, over flashbax's trajectory buffer."""
+"""Replay of sequences, uniform or by priority, over flashbax's trajectory buffers."""
 
 import math
 from typing import Any, NamedTuple, cast
@@ -6,11 +6,19 @@ from typing import Any, NamedTuple, cast
 import flashbax
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Int, Key
 
 from rld2.types import Replay, Transition
 
 ReplayState = Any
+
+
+class Drawn(NamedTuple):
+    """A batch of sequences; `weight` and `item` are None where every sequence is as likely."""
+
+    experience: Transition  # axes (b, t)
+    weight: Float[Array, " b"] | None
+    item: Int[Array, " b"] | None  # which sequences of the buffer
 
 
 class Buffer(NamedTuple):
@@ -28,12 +36,39 @@ class Buffer(NamedTuple):
     def add(self, state: ReplayState, transitions: Transition) -> ReplayState:
         return self.flash.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), transitions))
 
-    def sample(self, state: ReplayState, key: Key[Array, ""]) -> Transition:
-        """A batch of sequences with axes (b, t)."""
-        return cast(Transition, self.flash.sample(state, key).experience)
+    def sample(self, state: ReplayState, key: Key[Array, ""]) -> Drawn:
+        drawn = self.flash.sample(state, key)
+        experience = cast(Transition, drawn.experience)
+        if self.config.priority_exponent is None:
+            return Drawn(experience, None, None)
+        chance = jnp.maximum(drawn.probabilities, 1e-12)
+        weight = (jnp.min(chance) / chance) ** self.config.importance_exponent  # the largest of the batch is 1
+        return Drawn(experience, weight, drawn.indices)
+
+    def prioritise(self, state: ReplayState, drawn: Drawn, priorities: Float[Array, " b"] | None) -> ReplayState:
+        """The buffer with new priorities of what was drawn; a uniform one stays as it is."""
+        if drawn.item is None or priorities is None:
+            return state
+        return self.flash.set_priorities(state, drawn.item, priorities)
 
 
 def make_buffer(config: Replay, num_envs: int) -> Buffer:
+    sizes: dict[str, Any] = {
+        "add_batch_size": num_envs,
+        "sample_batch_size": config.batch_size,
+        "sample_sequence_length": config.sequence,
+        "period": config.period,
+        "min_length_time_axis": config.sequence,
+        "max_length_time_axis": columns_of(config, num_envs),
+    }
+    if config.priority_exponent is None:
+        return Buffer(config, flashbax.make_trajectory_buffer(**sizes))
+    exponent = config.priority_exponent
+    return Buffer(config, flashbax.make_prioritised_trajectory_buffer(**sizes, priority_exponent=exponent))
+
+
+def columns_of(config: Replay, num_envs: int) -> int:
+    """How many steps of every environment are kept; sizes that cannot work are refused."""
     if config.capacity < config.prefill or config.capacity < num_envs * config.sequence:
         raise ValueError(
             f"replay capacity {config.capacity} must hold the prefill ({config.prefill}) and one sequence of "
@@ -49,14 +84,7 @@ def make_buffer(config: Replay, num_envs: int) -> Buffer:
         needed = num_envs * (config.sequence - config.length)
         raise ValueError(
             f"the first update would find {collections * config.length} steps of each environment, less than a "
-            f"sequence of {config.sequence} (n_step + 1); raise prefill to {needed}"
+            f"sequence of {config.sequence}; raise prefill to {needed}"
         )
-    flash = flashbax.make_trajectory_buffer(
-        add_batch_size=num_envs,
-        sample_batch_size=config.batch_size,
-        sample_sequence_length=config.sequence,
-        period=1,
-        min_length_time_axis=config.sequence,
-        max_length_time_axis=config.capacity // num_envs,
-    )
-    return Buffer(config, flash)
+    columns = config.capacity // num_envs
+    return columns - columns % config.period

@@ -9,6 +9,18 @@ def step_discount(gamma: float, duration: Int[Array, "*b"], terminated: Bool[Arr
     return jnp.where(terminated, 0.0, gamma ** duration.astype(jnp.float32))
 
 
+def following(
+    value: Float[Array, "t *e"],
+    last: Float[Array, "*e"],
+    final: Float[Array, "t *e"] | None,
+    truncated: Bool[Array, "t *e"],
+) -> Float[Array, "t *e"]:
+    """Of every step of a rollout, the value of the state it really led to: the next one's, after the rollout `last`,
+    where an episode was cut off `final`."""
+    shifted = jnp.concatenate([value[1:], last[None]])
+    return shifted if final is None else jnp.where(truncated, final, shifted)
+
+
 def gae(
     reward: Float[Array, "t *e"],
     discount: Float[Array, "t *e"],
@@ -40,3 +52,14 @@ def n_step(
     total = jnp.sum(jnp.where(ended_before, 0.0, before * reward), axis=-1)
     bootstrap = jnp.prod(jnp.where(ended_before, 1.0, discount), axis=-1)
     return total, bootstrap, last
+
+
+def n_step_along(
+    reward: Float[Array, "b t"], discount: Float[Array, "b t"], ended: Bool[Array, "b t"], n: int
+) -> tuple[Float[Array, "b t"], Float[Array, "b t"], Int[Array, "b t"]]:
+    """`n_step` from every step of a sequence; what would reach beyond its end stops there."""
+    length = reward.shape[-1]
+    start = jnp.arange(length)
+    window = jnp.minimum(start[:, None] + jnp.arange(n), length - 1)  # beyond the end: after an end, so never counted
+    total, bootstrap, last = n_step(reward[:, window], discount[:, window], ended.at[:, -1].set(True)[:, window])
+    return total, bootstrap, start + last

@@ -9,18 +9,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from rld2.networks.layers import MLP, Linear, num_parameters
-from rld2.networks.mlp import FlatNetwork, matched_hidden
+from rld2.networks.mlp import FlatNetwork, IndependentNetwork, matched_hidden
 from rld2.networks.transformer import Transformer
 from rld2.types import ActionSpec
 
-KINDS = ("transformer", "mlp")
+KINDS = ("transformer", "mlp", "independent")
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """Sizes of a denoiser or critic. `mlp` is the paper's ablation, with the parameter count of the transformer."""
+    """Sizes of a denoiser or critic. `mlp` is the paper's ablation, with the parameter count of the transformer;
+    `independent` sees the state only (with one reverse step: what a policy without dependence is)."""
 
-    kind: Literal["transformer", "mlp"] = "transformer"
+    kind: Literal["transformer", "mlp", "independent"] = "transformer"
     width: int = 32
     layers: int = 1
     heads: int = 1
@@ -33,7 +34,10 @@ class Backbone:
 
     def build(
         self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, steps: int | None
-    ) -> Transformer | FlatNetwork:
+    ) -> Transformer | FlatNetwork | IndependentNetwork:
+        if self.kind == "independent":
+            return IndependentNetwork(key, spec.length, num_condition, self.width, self.layers)
+
         def transformer() -> Transformer:
             return Transformer(key, spec.length, spec.vocab, num_condition, self.width, self.layers, self.heads, steps)
 
@@ -47,7 +51,7 @@ class Backbone:
 class Denoiser(eqx.Module):
     """f_theta(a^n, n, s): logits of the clean components. Zero-initialised output: the first policy is uniform."""
 
-    body: Transformer | FlatNetwork
+    body: Transformer | FlatNetwork | IndependentNetwork
     head: Linear
 
     def __init__(
@@ -68,11 +72,13 @@ class Denoiser(eqx.Module):
 class Critic(eqx.Module):
     """q(s, a) for S actions of each state: a transformer over the action's components, pooled."""
 
-    body: Transformer | FlatNetwork
+    body: Transformer | FlatNetwork | IndependentNetwork
     head: MLP
     baseline: Linear
 
     def __init__(self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, backbone: Backbone):
+        if backbone.kind == "independent":
+            raise ValueError("a critic must see the action; its kind must be one of ['mlp', 'transformer']")
         key_body, key_head, key_baseline = jax.random.split(key, 3)
         self.body = backbone.build(key_body, spec, num_condition, None)
         self.head = MLP(key_head, (backbone.width, backbone.width, 1), final_scale=0.1)

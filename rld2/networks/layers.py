@@ -34,6 +34,19 @@ class MLP(eqx.Module):
         return self.layers[-1](x)
 
 
+def patch_size(height: int, breadth: int) -> int:
+    """Of the sides of neighbourhoods in a grid."""
+    return 3 if min(height, breadth) >= 3 else 1
+
+
+def patches(x: Float[Array, "*b h w c"]) -> Float[Array, "*b i j p"]:
+    """Every 3x3 neighbourhood, flattened; single cells where the grid is smaller than that."""
+    size = patch_size(x.shape[-3], x.shape[-2])
+    height, breadth = x.shape[-3] - size + 1, x.shape[-2] - size + 1
+    shifts = [x[..., i : i + height, j : j + breadth, :] for i in range(size) for j in range(size)]
+    return jnp.concatenate(shifts, axis=-1)
+
+
 def layer_norm(x: Float[Array, "*b d"]) -> Float[Array, "*b d"]:
     """LayerNorm without learnable scale and shift: those come from the conditioning."""
     centred = x - jnp.mean(x, axis=-1, keepdims=True)

@@ -50,6 +50,26 @@ class FlatNetwork(eqx.Module):
         return jax.nn.relu(features.reshape(*features.shape[:-1], length, self.width))
 
 
+class IndependentNetwork(eqx.Module):
+    """Features of every component from the state alone: it sees neither the tokens nor the reverse step."""
+
+    layers: MLP
+    length: int = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+
+    def __init__(self, key: Key[Array, ""], length: int, num_condition: int, width: int, layers: int):
+        self.layers = MLP(key, (num_condition, *([width] * (layers - 1)), length * width), final_scale=2.0**0.5)
+        self.length, self.width = length, width
+
+    def condition(self, state: Float[Array, "b c"]) -> Float[Array, "b 1 k d"]:
+        return jax.nn.relu(self.layers(state)).reshape(-1, 1, self.length, self.width)
+
+    def __call__(
+        self, tokens: Int[Array, "b s k"], condition: Float[Array, "b 1 k d"], step: Int[Array, "b s"] | None
+    ) -> Float[Array, "b s k d"]:
+        return jnp.broadcast_to(condition, (*tokens.shape, self.width))
+
+
 def matched_hidden(
     target: int, length: int, vocab: int, num_condition: int, width: int, layers: int, steps: int | None
 ) -> int:

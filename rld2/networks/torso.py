@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
-from rld2.networks.layers import MLP, Linear
+from rld2.networks.images import IMAGE_TORSOS, ImageTorso, ResidualTorso
+from rld2.networks.layers import MLP, Linear, patch_size, patches
 
 LARGEST_GRID = 32  # rank-3 observations with longer sides are images
 SMALLEST_IMAGE = 36  # the least side the image torso's convolutions leave a feature of
@@ -29,33 +30,21 @@ class GridTorso(eqx.Module):
     def __init__(self, key: Key[Array, ""], shape: tuple[int, ...], width: int, patterns: int = 0, channels: int = 16):
         key_kernel, key_dense = jax.random.split(key)
         height, breadth, depth = shape
-        size = _patch_size(height, breadth)
+        size = patch_size(height, breadth)
         inner = (height - size + 1, breadth - size + 1)
         self.kernel = Linear(key_kernel, size**2 * depth, channels, scale=math.sqrt(2.0))
         self.dense = Linear(key_dense, math.prod(inner) * channels, width, scale=math.sqrt(2.0))
-        inputs = _patch_size(*inner) ** 2 * channels
+        inputs = patch_size(*inner) ** 2 * channels
         self.second = Linear(jax.random.fold_in(key, 2), inputs, patterns, scale=math.sqrt(2.0)) if patterns else None
         self.num_out = width + patterns
 
     def __call__(self, x: Float[Array, "*b h w c"]) -> Float[Array, "*b d"]:
-        hidden = jax.nn.relu(self.kernel(_patches(x)))
+        hidden = jax.nn.relu(self.kernel(patches(x)))
         embedding = jax.nn.relu(self.dense(hidden.reshape(*hidden.shape[:-3], -1)))
         if self.second is None:
             return embedding
-        matches = jax.nn.relu(self.second(_patches(hidden)))
+        matches = jax.nn.relu(self.second(patches(hidden)))
         return jnp.concatenate([embedding, jnp.max(matches, axis=(-3, -2))], axis=-1)
-
-
-def _patch_size(height: int, breadth: int) -> int:
-    return 3 if min(height, breadth) >= 3 else 1
-
-
-def _patches(x: Float[Array, "*b h w c"]) -> Float[Array, "*b i j p"]:
-    """Every 3x3 neighbourhood, flattened; single cells where the grid is smaller than that."""
-    size = _patch_size(x.shape[-3], x.shape[-2])
-    height, breadth = x.shape[-3] - size + 1, x.shape[-2] - size + 1
-    shifts = [x[..., i : i + height, j : j + breadth, :] for i in range(size) for j in range(size)]
-    return jnp.concatenate(shifts, axis=-1)
 
 
 class VectorTorso(eqx.Module):
@@ -70,47 +59,30 @@ class VectorTorso(eqx.Module):
         return jax.nn.relu(self.layers(x))
 
 
-class ImageTorso(eqx.Module):
-    """The three convolutions of the DQN papers and a dense layer; pixels are scaled from 0..255 to 0..1."""
-
-    convolutions: tuple[eqx.nn.Conv2d, ...]
-    dense: Linear
-    num_out: int = eqx.field(static=True)
-
-    def __init__(self, key: Key[Array, ""], shape: tuple[int, ...], width: int):
-        keys = jax.random.split(key, 4)
-        sizes = [(shape[-1], 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1)]
-        self.convolutions = tuple(
-            eqx.nn.Conv2d(i, o, size, stride, key=k) for k, (i, o, size, stride) in zip(keys, sizes, strict=False)
-        )
-        features = eqx.filter_eval_shape(_convolve, self.convolutions, jax.ShapeDtypeStruct(shape, jnp.float32))
-        self.dense = Linear(keys[3], features.size, width, scale=math.sqrt(2.0))
-        self.num_out = width
-
-    def __call__(self, x: Float[Array, "*b h w c"]) -> Float[Array, "*b d"]:
-        flat = x.reshape(-1, *x.shape[-3:]) / 255.0
-        features = jax.vmap(lambda image: _convolve(self.convolutions, image))(flat)
-        return jax.nn.relu(self.dense(features)).reshape(*x.shape[:-3], -1)
-
-
-def _convolve(convolutions: tuple[eqx.nn.Conv2d, ...], image: Float[Array, "h w c"]) -> Float[Array, " f"]:
-    hidden = jnp.moveaxis(image, -1, 0)
-    for convolution in convolutions:
-        hidden = jax.nn.relu(convolution(hidden))
-    return hidden.reshape(-1)
+Part = GridTorso | VectorTorso | ImageTorso | ResidualTorso
 
 
 class Torso(eqx.Module):
-    """One torso per leaf of the observation, their outputs concatenated. `patterns` is for grids, see there."""
+    """One torso per leaf of the observation, their outputs concatenated. `patterns` is for grids, see there; `image`
+    names the torso of images."""
 
-    parts: tuple[GridTorso | VectorTorso | ImageTorso, ...]
+    parts: tuple[Part, ...]
     ranks: tuple[int, ...] = eqx.field(static=True)
     num_out: int = eqx.field(static=True)
 
-    def __init__(self, key: Key[Array, ""], observation: PyTree[jax.ShapeDtypeStruct], width: int, patterns: int = 0):
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        observation: PyTree[jax.ShapeDtypeStruct],
+        width: int,
+        patterns: int = 0,
+        image: str = "convolutional",
+    ):
+        if image not in IMAGE_TORSOS:
+            raise ValueError(f"torso of images must be one of {list(IMAGE_TORSOS)}, got {image!r}")
         leaves = jax.tree.leaves(observation)
         keys = jax.random.split(key, len(leaves))
-        self.parts = tuple(_part(k, leaf.shape, width, patterns) for k, leaf in zip(keys, leaves, strict=True))
+        self.parts = tuple(_part(k, leaf.shape, width, patterns, image) for k, leaf in zip(keys, leaves, strict=True))
         self.ranks = tuple(len(leaf.shape) for leaf in leaves)
         self.num_out = sum(part.num_out for part in self.parts)
 
@@ -124,10 +96,8 @@ class Torso(eqx.Module):
         return jnp.concatenate(embeddings, axis=-1)
 
 
-def _part(
-    key: Key[Array, ""], shape: tuple[int, ...], width: int, patterns: int
-) -> GridTorso | VectorTorso | ImageTorso:
+def _part(key: Key[Array, ""], shape: tuple[int, ...], width: int, patterns: int, image: str) -> Part:
     if len(shape) != 3:
         return VectorTorso(key, shape, width)
     is_image = max(shape[:2]) > LARGEST_GRID and min(shape[:2]) >= SMALLEST_IMAGE
-    return ImageTorso(key, shape, width) if is_image else GridTorso(key, shape, width, patterns)
+    return IMAGE_TORSOS[image](key, shape, width) if is_image else GridTorso(key, shape, width, patterns)

@@ -6,13 +6,18 @@ import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from rld2.agents.dqn import DQNConfig, make_dqn
 from rld2.agents.fkl import FKLConfig, make_fkl
+from rld2.agents.impala import IMPALAConfig, make_impala
+from rld2.agents.r2d2 import R2D2Config, make_r2d2
 from rld2.agents.rkl import RKLConfig, make_rkl
 from rld2.diffusion.sample import sampler_named
 from rld2.domains.registry import DomainConfig
 from rld2.types import ActSpec, Agent, EnvSpec
+
+AgentConfig = FKLConfig | RKLConfig | DQNConfig | IMPALAConfig | R2D2Config
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class TrainConfig:
 
     name: str = "custom"  # the preset it came from
     domain: DomainConfig = field(default_factory=DomainConfig)
-    agent: FKLConfig | RKLConfig = field(default_factory=RKLConfig)
+    agent: AgentConfig = field(default_factory=RKLConfig)
     frames: int = 1_000_000  # primitive environment steps, per seed
     seed: int = 0
     seeds: int = 1  # runs with different seeds, side by side in one program
@@ -32,6 +37,7 @@ class TrainConfig:
     evaluation_sampler: str | None = None  # how evaluations and films sample (docs/samplers.md); None: as in training
     evaluation_step_cap: int | None = 10_000  # primitive steps after which an evaluation episode is cut
     finale: bool = True  # at the end: score table, learning curve and replay
+    overlap: bool = True  # domains on the host: environments play while the learner learns (replay agents)
 
     def __post_init__(self) -> None:
         if self.evaluation_sampler is not None:
@@ -43,9 +49,14 @@ class TrainConfig:
             raise ValueError(f"evaluation_step_cap must be 1 or more, got {self.evaluation_step_cap}")
 
 
-MAKERS: dict[type, Any] = {FKLConfig: make_fkl, RKLConfig: make_rkl}
-KINDS = {"fkl": FKLConfig, "rkl": RKLConfig}
-Kind = Literal["fkl", "rkl"]
+MAKERS: dict[type, Any] = {
+    FKLConfig: make_fkl,
+    RKLConfig: make_rkl,
+    DQNConfig: make_dqn,
+    IMPALAConfig: make_impala,
+    R2D2Config: make_r2d2,
+}
+KINDS = {"fkl": FKLConfig, "rkl": RKLConfig, "dqn": DQNConfig, "impala": IMPALAConfig, "r2d2": R2D2Config}
 
 
 def how_to_act(config: TrainConfig, sampler: str | None = None, steps: int | None = None) -> ActSpec:
@@ -54,7 +65,7 @@ def how_to_act(config: TrainConfig, sampler: str | None = None, steps: int | Non
     return ActSpec(None if name is None else sampler_named(name), steps)
 
 
-def kind_of(agent: FKLConfig | RKLConfig) -> str:
+def kind_of(agent: AgentConfig) -> str:
     return next(kind for kind, config in KINDS.items() if isinstance(agent, config))
 
 

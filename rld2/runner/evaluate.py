@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from rld2.domains.registry import DomainConfig
-from rld2.types import Acted, ActSpec, Agent, Domain
+from rld2.experience.host import player
+from rld2.types import Acted, ActSpec, Agent, Domain, TimeStep, where
 
 CHUNK = 100  # (macro-)steps between two looks at whether all episodes have ended
 
@@ -42,7 +43,8 @@ class Evaluation(NamedTuple):
 
 class _Tally(NamedTuple):
     domain: Any
-    step: Any
+    step: TimeStep
+    carry: PyTree
     score: Float[Array, " e"]
     length: Int[Array, " e"]
     done: Bool[Array, " e"]
@@ -58,12 +60,13 @@ def evaluator(domain: Domain, agent: Agent, how: ActSpec | None) -> Callable[...
     def play(policy: PyTree, tally: _Tally, key: Key[Array, ""]) -> _Tally:
         def one(tally: _Tally, key: Key[Array, ""]) -> tuple[_Tally, None]:
             key_act, key_step = jax.random.split(key)
-            acted = agent.act(policy, tally.step.observation, tally.step.legal, key_act, how)
+            acted = agent.act(policy, tally.step, tally.carry, key_act, how)
             state, step = domain.step(tally.domain, acted.action, key_step)
             counts = ~tally.done
             return _Tally(
                 domain=state,
                 step=step,
+                carry=where(step.ended, agent.carry(domain.spec.num_envs), acted.carry),
                 score=tally.score + jnp.where(counts, step.score, 0.0),
                 length=tally.length + jnp.where(counts, step.duration, 0),
                 done=tally.done | step.ended,
@@ -72,15 +75,16 @@ def evaluator(domain: Domain, agent: Agent, how: ActSpec | None) -> Callable[...
 
         return jax.lax.scan(one, tally, jax.random.split(key, CHUNK))[0]
 
-    start = jax.jit(domain.reset)
-    advance = jax.jit(play)
+    traceable = domain.spec.traceable
+    start = jax.jit(domain.reset) if traceable else domain.reset
+    advance = jax.jit(play) if traceable else _on_host(domain, agent, how)
 
     def evaluate(policy: PyTree, key: Key[Array, ""], tell: Callable[[float], None] | None = None) -> Evaluation:
         key_start, key_play = jax.random.split(key)
         state, step = start(key_start)
         size = domain.spec.num_envs
         never = jnp.zeros(size, bool)
-        tally = _Tally(state, step, jnp.zeros(size), jnp.zeros(size, jnp.int32), never, never)
+        tally = _Tally(state, step, agent.carry(size), jnp.zeros(size), jnp.zeros(size, jnp.int32), never, never)
         chunk = 0
         while not bool(tally.done.all()):
             tally = advance(policy, tally, jax.random.fold_in(key_play, chunk))
@@ -92,19 +96,37 @@ def evaluator(domain: Domain, agent: Agent, how: ActSpec | None) -> Callable[...
     return evaluate
 
 
+def _on_host(domain: Domain, agent: Agent, how: ActSpec | None) -> Callable[..., _Tally]:
+    """A chunk of play on the host, where an environment whose episode has ended can wait."""
+    play = player(domain, agent, how)
+
+    def advance(policy: PyTree, tally: _Tally, key: Key[Array, ""]) -> _Tally:
+        state, step, carry, *counts = tally
+        score, length, done, capped = map(np.asarray, counts)
+        for number in range(CHUNK):
+            if done.all():
+                break
+            state, step, acted = play(policy, state, step, carry, key, number, ~done)
+            score, length, carry = score + step.score, length + step.duration, acted.carry
+            done, capped = done | step.ended, capped | step.truncated
+        counts: Any = (score, length, done, capped)
+        return _Tally(state, step, carry, *counts)
+
+    return advance
+
+
 def random_agent(agent: Agent, domain: Domain) -> Agent:
     """The same agent's interface, playing legal actions uniformly at random: the floor every score stands on."""
     valid = jnp.asarray(domain.spec.action.valid)
 
-    def act(policy: PyTree, observation: PyTree, legal: Any, key: Key[Array, ""], how: ActSpec | None) -> Any:
+    def act(policy: PyTree, step: TimeStep, carry: PyTree, key: Key[Array, ""], how: ActSpec | None) -> Acted:
         shape = (domain.spec.num_envs, *valid.shape)
-        allowed = jnp.broadcast_to(valid if legal is None else legal & valid, shape)
-        action = jax.random.categorical(key, jnp.where(allowed, 0.0, -jnp.inf))
-        return Acted(action, None)
+        allowed = jnp.broadcast_to(valid if step.legal is None else step.legal & valid, shape)
+        return Acted(jax.random.categorical(key, jnp.where(allowed, 0.0, -jnp.inf)))
 
-    return agent._replace(act=act)
+    return agent._replace(act=act, carry=lambda num_envs: None)
 
 
 def with_envs(config: DomainConfig, num_envs: int, step_cap: int | None) -> DomainConfig:
-    """The domain config for an evaluation: as many environments as episodes, cut at `step_cap`."""
-    return dataclasses.replace(config, num_envs=num_envs, step_cap=step_cap)
+    """The domain config for an evaluation: as many environments as episodes, cut at `step_cap`; whole games."""
+    return dataclasses.replace(config, num_envs=num_envs, step_cap=step_cap, life_loss=False)

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from rld2.diffusion.sample import Sampler
 from rld2.runner.config import TrainConfig, from_json, make_agent, to_json
-from rld2.types import ActionSpec, ActSpec, Agent, EnvSpec
+from rld2.types import ActionSpec, ActSpec, Agent, EnvSpec, beginning
 
 FORMAT = "rld2-policy-1"
 
@@ -36,26 +36,38 @@ def export(path: Path, config: TrainConfig, spec: EnvSpec, policy: PyTree) -> No
     save_file(tensors, path, metadata=header)
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoadedPolicy:
-    """A policy to play with: numpy in, numpy out. Observations may have a leading axis of states or none."""
+    """A policy to play with: numpy in, numpy out. Observations may have a leading axis of states or none.
+
+    A recurrent policy remembers the states it was asked about, in order, until `begin` starts a new episode.
+    """
 
     config: TrainConfig
     spec: EnvSpec
     agent: Agent
     parameters: PyTree
     act: Any
+    carry: PyTree = None
+
+    def begin(self) -> None:
+        """A new episode: forget what was seen."""
+        self.carry = None
 
     def __call__(
         self,
         observation: PyTree,
         *,
+        reward: float | np.ndarray = 0.0,
         legal: np.ndarray | None = None,
         seed: int = 0,
         sampler: Sampler | None = None,
         steps: int | None = None,
     ) -> np.ndarray:
-        """The action (a tuple of K choices) for one observation, or one each for a batch of them."""
+        """The action (a tuple of K choices) for one observation, or one each for a batch of them.
+
+        `reward` is of the action before, which a recurrent policy may want to know; others do not look at it.
+        """
         single = self._is_single(observation)
         batched = jax.tree.map(lambda x: jnp.asarray(x)[None] if single else jnp.asarray(x), observation)
         lead = () if single else jax.tree.leaves(batched)[0].shape[:1]
@@ -65,7 +77,12 @@ class LoadedPolicy:
                 f"component, a column for each value"
             )
         allowed = None if legal is None else jnp.asarray(legal)[None] if single else jnp.asarray(legal)
-        action = np.asarray(self.act(self.parameters, batched, allowed, jax.random.key(seed), ActSpec(sampler, steps)))
+        step = beginning(batched, allowed)
+        step = step._replace(reward=jnp.broadcast_to(jnp.asarray(reward, jnp.float32), step.reward.shape))
+        carry = self.agent.carry(step.reward.shape[0]) if self.carry is None else self.carry
+        acted = self.act(self.parameters, step, carry, jax.random.key(seed), ActSpec(sampler, steps))
+        self.carry = acted.carry
+        action = np.asarray(acted.action)
         return action[0] if single else action
 
     def _is_single(self, observation: PyTree) -> bool:
@@ -117,11 +134,7 @@ def load(path: str | Path) -> LoadedPolicy:
     ):
         raise ValueError(f"{path} does not hold the parameters its config describes; export the policy again")
     parameters = jax.tree.unflatten(jax.tree.structure(shapes), [jnp.asarray(tensors[n]) for n in names])
-
-    def act(parameters: PyTree, observation: PyTree, legal: Any, key: Any, how: ActSpec) -> Any:
-        return agent.act(parameters, observation, legal, key, how).action
-
-    return LoadedPolicy(config, spec, agent, parameters, jax.jit(act, static_argnums=4))
+    return LoadedPolicy(config, spec, agent, parameters, jax.jit(agent.act, static_argnums=4))
 
 
 def _tensors(policy: PyTree) -> dict[str, np.ndarray]:

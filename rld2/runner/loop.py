@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from rld2.experience.replay import Buffer, make_buffer
-from rld2.experience.rollout import Collector, collect, start
+from rld2.experience.rollout import Collector, collect, reported, start
 from rld2.types import Agent, Batch, Domain, Metrics, Replay, Transition
 
 
@@ -30,6 +30,7 @@ class Loop(NamedTuple):
     warm: Callable[[LoopState], LoopState]
     advance: Callable[[LoopState], tuple[LoopState, Metrics]]
     warm_iterations: int
+    check: Callable[[], str | None] = lambda: None  # before a run: what it will take; an error if that is not there
 
 
 def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
@@ -47,7 +48,7 @@ def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
     def init(key: Key[Array, ""]) -> LoopState:
         key_learner, key_domain, key_loop = jax.random.split(key, 3)
         learner = agent.init(key_learner)
-        collector = start(domain, key_domain)
+        collector = start(domain, agent, key_domain)
         replay = None if buffer is None else _empty(buffer, domain, agent, learner, collector)
         return LoopState(learner, collector, replay, key_loop, jnp.zeros((), jnp.int32))
 
@@ -61,24 +62,26 @@ def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
         state, data = gather(state._replace(key=key), key_gather)
         if buffer is None:
             batch = Batch(data, state.collector.step.observation, state.frames)
-            learner, metrics = agent.update(state.learner, batch, key_update)
-        else:
-            learner, metrics = replay_updates(buffer, state, key_update)
-        return state._replace(learner=learner), metrics
+            updated = agent.update(state.learner, batch, key_update)
+            return state._replace(learner=updated.state), updated.metrics
+        return replay_updates(buffer, state, key_update)
 
-    def replay_updates(buffer: Buffer, state: LoopState, key: Key[Array, ""]) -> tuple[Any, Metrics]:
-        def update(learner: Any, key: Key[Array, ""]) -> tuple[Any, Metrics]:
+    def replay_updates(buffer: Buffer, state: LoopState, key: Key[Array, ""]) -> tuple[LoopState, Metrics]:
+        def update(carry: tuple[Any, Any], key: Key[Array, ""]) -> tuple[tuple[Any, Any], Metrics]:
+            learner, replay = carry
             key_batch, key_learn = jax.random.split(key)
-            batch = Batch(buffer.sample(state.replay, key_batch), None, state.frames)
-            return agent.update(learner, batch, key_learn)
+            drawn = buffer.sample(replay, key_batch)
+            batch = Batch(drawn.experience, None, state.frames, drawn.weight)
+            learner, metrics, priorities = agent.update(learner, batch, key_learn)
+            return (learner, buffer.prioritise(replay, drawn, priorities)), metrics
 
-        learner, metrics = jax.lax.scan(update, state.learner, jax.random.split(key, buffer.config.updates))
-        return learner, jax.tree.map(jnp.mean, metrics)
+        keys = jax.random.split(key, buffer.config.updates)
+        (learner, replay), metrics = jax.lax.scan(update, (state.learner, state.replay), keys)
+        return state._replace(learner=learner, replay=replay), jax.tree.map(jnp.mean, metrics)
 
     def advance(state: LoopState) -> tuple[LoopState, Metrics]:
-        episodes = state.collector.episodes
-        cleared = episodes._replace(**{k: jnp.zeros(()) for k in ("ended", "ended_score", "ended_length")})
-        state = state._replace(collector=state.collector._replace(episodes=cleared))
+        running = reported(state.collector.episodes)
+        state = state._replace(collector=state.collector._replace(episodes=running))
         state, metrics = jax.lax.scan(iteration, state, None, length=iterations)
         return state, jax.tree.map(jnp.mean, metrics)
 

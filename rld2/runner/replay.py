@@ -8,18 +8,30 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from rld2.agents.policy import Policy
+from rld2.domains.atari import Atari
 from rld2.domains.base import Env, VectorDomain
 from rld2.domains.macro import MacroDomain
 from rld2.domains.minatar import MinAtar
 from rld2.domains.registry import make_domain
 from rld2.report.film import Decision, Recording, Step, render
 from rld2.runner.config import TrainConfig
+from rld2.runner.evaluate import with_envs
 from rld2.runner.run import Setup
 from rld2.types import ActSpec, Domain, TimeStep
 
 __all__ = ["Recording", "action_names", "record_play", "render"]
 
+ARROWS = {
+    "up": "↑",
+    "right": "→",
+    "left": "←",
+    "down": "↓",
+    "upright": "↗",
+    "upleft": "↖",
+    "downright": "↘",
+    "downleft": "↙",
+}
+LEGEND = 9  # names that a film has room for
 MINATAR_ACTIONS = (("○", "no-op"), ("←", "left"), ("↑", "up"), ("→", "right"), ("↓", "down"), ("✦", "fire"))
 
 Legal = Bool[Array, "1 k v"] | None
@@ -44,23 +56,25 @@ def record_play(
     length, width = config.domain.macro, domain.spec.action.length
     noop = jnp.asarray(getattr(domain, "noop", (0,) * width), jnp.int32)
 
-    @jax.jit
-    def decide(policy: PyTree, step: TimeStep, number: Int[Array, ""]) -> tuple[Int[Array, "n k"], Any]:
-        """The chain, and a key for each primitive step."""
-        key_act, key_step = jax.random.split(jax.random.fold_in(key_play, number))
-        model = policy if isinstance(policy, Policy) else policy.policy
-        legal = _legal(model.action.valid, step.legal)
-        chain = model.sample(key_act, model.torso(step.observation), legal, how=how)
-        return chain.tokens[:, 0, 0], jax.random.split(key_step, length)
+    action_spec, gamma = setup.domain.spec.action, setup.domain.spec.discount
 
     @jax.jit
+    def decide(policy: PyTree, step: TimeStep, carry: PyTree, number: Int[Array, ""]) -> tuple[Any, PyTree, Any]:
+        """The chain (of a policy without one: all masks, then the action), the carry, a key for each primitive step."""
+        key_act, key_step = jax.random.split(jax.random.fold_in(key_play, number))
+        legal = _legal(action_spec.valid, step.legal)
+        acted = setup.agent.act(policy, step._replace(legal=legal), carry, key_act, how)
+        masks = jnp.full_like(acted.action, action_spec.mask_token)
+        chain = jnp.stack([masks, acted.action]) if acted.chain is None else acted.chain
+        return chain[:, 0], acted.carry, jax.random.split(key_step, length)
+
     def play(
         state: Any,
         before: TimeStep,
-        plan: Int[Array, " k"],
+        plan: Int[Array | np.ndarray, " k"],
         keys: Key[Array, " l"],
-        number: Int[Array, ""],
-    ) -> tuple[Any, TimeStep, Int[Array, " w"]]:
+        number: Int[Array, ""] | int,
+    ) -> tuple[Any, TimeStep, Int[Array | np.ndarray, " w"]]:
         """Primitive step `number` of the plan; also what was really played."""
         action = plan.reshape(length, width)[number]
         if before.legal is not None:
@@ -68,28 +82,37 @@ def record_play(
             action = jnp.where(allowed, action, noop)
         return *domain.step(state, action[None], keys[number]), action
 
+    compiled = jax.jit if domain.spec.traceable else lambda function: function
+    play = compiled(play)
     key_start, key_play = jax.random.split(key)
-    state, step = jax.jit(domain.reset)(key_start)
+    state, step = compiled(domain.reset)(key_start)
+    carry = setup.agent.carry(1)
     decisions: list[Decision] = []
     seen, ending = _picture(step.observation), "stopped"
     while len(decisions) < macro_steps and ending == "stopped":
-        tokens, keys = decide(policy, step, len(decisions))
-        chain = np.asarray(tokens)
+        tokens, carry, keys = decide(policy, step, carry, len(decisions))
+        chain, reward = np.asarray(tokens), 0.0
         decision = Decision(seen, chain, [])
         for number in range(length):
-            state, step, action = play(state, step, chain[-1], keys, number)
+            state, step, action = play(state, step, chain[-1, : length * width], keys, number)
             seen = _picture(step.final_observation)
             decision.steps.append(Step(np.asarray(action), seen, float(np.asarray(step.score)[0])))
+            reward = reward + gamma**number * step.reward
             if np.asarray(step.terminated)[0] or np.asarray(step.truncated)[0]:
                 ending = "terminated" if np.asarray(step.terminated)[0] else "truncated"
                 break
         decisions.append(decision)
-    glyphs, names = action_names(getattr(domain, "env", None), setup.domain.spec.action.vocab)
-    return Recording(config.domain.name, setup.domain.spec.action.mask_token, glyphs, names, decisions, ending)
+        step = step._replace(reward=reward)  # what the next decision is told: that of the whole macro-action
+    glyphs, names = action_names(getattr(domain, "env", domain), action_spec.vocab)
+    return Recording(config.domain.name, action_spec.mask_token, glyphs, names, decisions, ending)
 
 
-def action_names(env: Env | None, vocab: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def action_names(env: Env | Domain | None, vocab: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """A sign for each token, and what it means where that is known."""
+    if isinstance(env, Atari):
+        signs = {"": "○", **ARROWS} | {f"{name}fire": f"{arrow}✦" for name, arrow in {"": "", **ARROWS}.items()}
+        glyphs = tuple(signs["" if name == "noop" else name] for name in env.action_names)
+        return glyphs, env.action_names if vocab <= LEGEND else ()
     if not isinstance(env, MinAtar):
         return tuple(str(token) for token in range(vocab)), ()
     full = vocab == len(MINATAR_ACTIONS)
@@ -106,7 +129,7 @@ def _primitive(domain: Domain, config: TrainConfig, macro_steps: int) -> Domain:
     inner = domain.inner if isinstance(domain, MacroDomain) else domain
     env = inner.env if isinstance(inner, VectorDomain) else None
     cap = config.evaluation_step_cap or macro_steps * config.domain.macro + 1
-    return make_domain(dataclasses.replace(config.domain, macro=1, num_envs=1, step_cap=cap), env)
+    return make_domain(dataclasses.replace(with_envs(config.domain, 1, cap), macro=1), env)
 
 
 def _legal(valid: Bool[np.ndarray, "k v"], first: Bool[Array, "1 w v"] | None) -> Legal:

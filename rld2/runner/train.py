@@ -60,22 +60,25 @@ def train(
 ) -> Trained:
     """Run `config`, or continue the run in the folder `resume` with it. `on_log` sees each report; False stops the run.
 
-    Stopped in any way, the run is checkpointed where it stands and `resume` continues it bit for bit.
+    Stopped in any way, the run is checkpointed where it stands and `resume` continues it bit for bit; on a host domain
+    it continues with new episodes and a replay that is filled again.
     """
     setup = run.set_up(config, env)
+    needs = setup.loop.check()
     folder = run.create(config) if resume is None else resume
     checkpoints = folder / run.CHECKPOINTS
-    if resume is None or checkpoint.latest(checkpoints) is None:
-        state = setup.loop.init(setup.keys)
+    anew = resume is None or checkpoint.latest(checkpoints) is None
+    state = setup.loop.init(setup.keys) if anew else run.restore(folder, setup)
+    done = int(np.mean(state.frames))
+    if done < config.frames and (anew or not setup.domain.spec.traceable):
         for _ in range(setup.loop.warm_iterations):
             state = setup.loop.warm(state)
-    else:
-        state = run.restore(folder, setup)
-    frames = int(np.mean(state.frames))
-    saved = frames
-    with Logger(folder, config.frames, frames) as logger, stop_requests() as asked:
+    frames = saved = int(np.mean(state.frames))
+    with Logger(folder, config.frames, frames if anew else done) as logger, stop_requests() as asked:
         last = config.seed + config.seeds - 1
         logger.say(f"{config.name}: {config.frames:,} frames, seeds {config.seed}..{last}, in {folder}")
+        if needs is not None:
+            logger.say(needs)
         started = time.monotonic()
         while frames < config.frames:
             state, metrics = setup.loop.advance(state)

@@ -14,7 +14,7 @@ import pytest
 from rld2.agents.fkl import FKLConfig, FKLState, make_fkl
 from rld2.diffusion.sample import Sampler
 from rld2.losses.temperature import TemperatureConfig
-from rld2.types import ActionSpec, ActSpec, Batch, EnvSpec, Transition
+from rld2.types import ActionSpec, ActSpec, Batch, EnvSpec, Transition, beginning
 from tests import tiny
 from tests.tiny import random_actions
 
@@ -91,7 +91,7 @@ def differs(one: Any, other: Any) -> bool:
 
 
 def test_update_learns_and_reports():
-    state, metrics = update(CONFIG, learner(), sequences(0, 6, 2))
+    state, metrics, _ = update(CONFIG, learner(), sequences(0, 6, 2))
     assert set(metrics) == METRICS
     assert all(np.isfinite(value) and value.shape == () for value in metrics.values())
     assert state.updates == 1
@@ -135,7 +135,7 @@ def test_td_target(end: str, at: int, scale: float):
         target += discount * value(state.target, data.observation[0, 2])
     elif end == "truncated":
         target += discount * value(state.target, data.final_observation[0, last])
-    _, metrics = update(TWO_STEPS, state, data)
+    _, metrics, _ = update(TWO_STEPS, state, data)
     expected = huber(value(state.online, data.observation[0, 0]) - target)
     np.testing.assert_allclose(metrics["critic_loss"], expected, rtol=1e-4, atol=1e-6)
 
@@ -143,7 +143,7 @@ def test_td_target(end: str, at: int, scale: float):
 def test_the_target_is_the_mean_over_the_samples():
     """The samples are drawn again, with the key the update gives them."""
     state, data = learner(), sequences(5, 6, 2, reward=np.zeros((6, 2)), duration=np.ones((6, 2), int))
-    _, metrics = update(CONFIG, state, data)
+    _, metrics, _ = update(CONFIG, state, data)
     key, _ = jax.random.split(jax.random.split(jax.random.key(0), 1)[0])
     policy, critic = state.target.policy, state.target.critic
     embedding = policy.torso(data.observation[:, 1])
@@ -157,7 +157,7 @@ def test_errors_are_measured_in_the_spread_of_the_targets():
     data = sequences(0, 6, 2, terminated=np.ones((6, 2), bool))  # so the targets are the rewards
     target = np.asarray(data.reward[:, 0])
     error = np.array([value(state.online, x) for x in np.asarray(data.observation[:, 0])]) - target
-    _, metrics = update(CONFIG, state, data)
+    _, metrics, _ = update(CONFIG, state, data)
     np.testing.assert_allclose(metrics["critic_loss"], 0.5 * np.mean(error**2) / np.var(target), rtol=1e-4)
 
 
@@ -184,7 +184,7 @@ def test_after_a_truncation_the_state_that_was_cut_off_is_improved():
 
 
 def test_policy_weight_zero_leaves_the_denoiser_alone():
-    state, _ = update(CRITIC_ONLY, learner(), sequences(0, 6, 2))
+    state, _, _ = update(CRITIC_ONLY, learner(), sequences(0, 6, 2))
     assert_same(state.online.policy.denoiser, learner().online.policy.denoiser)
     assert differs(state.online.critic, learner().online.critic)
 
@@ -208,7 +208,7 @@ def test_entropy_bonus_fades_to_its_final_value():
 
 def test_target_networks_follow_at_their_rate():
     before = learner()
-    after, _ = update(CONFIG, before, sequences(0, 6, 2))
+    after, _, _ = update(CONFIG, before, sequences(0, 6, 2))
     expected = jax.tree.map(
         lambda t, o: 0.75 * np.asarray(t, np.float64) + 0.25 * np.asarray(o, np.float64),
         eqx.filter(before.target, eqx.is_array),
@@ -225,11 +225,11 @@ def test_critic_updates_are_steps_on_batches_of_their_own():
     """Two critic steps in one update are two updates of one step, where the policy takes no part."""
     two = dataclasses.replace(CRITIC_ONLY, critic_updates=2)
     data = sequences(4, 12, 2, terminated=np.ones((12, 2), bool))  # targets that do not depend on what is sampled
-    together, _ = update(two, learner(), data)
+    together, _, _ = update(two, learner(), data)
     apart = learner()
     for i in range(2):
         rows = jax.tree.map(lambda x, i=i: x[6 * i : 6 * (i + 1)], data)
-        apart, _ = update(CRITIC_ONLY, apart, rows)
+        apart, _, _ = update(CRITIC_ONLY, apart, rows)
     assert (together.updates, apart.updates) == (1, 2)
     counts = [optax.tree_utils.tree_get(s.optimiser, "count") for s in (together, apart)]
     assert counts == [2, 2]
@@ -253,7 +253,7 @@ def test_where_only_the_critic_learns_one_sample_is_drawn():
 def test_only_the_last_critic_update_improves_the_policy():
     """The denoiser and the temperature take one step of Adam, however often the critic steps."""
     config = dataclasses.replace(CONFIG, critic_updates=2, temperature=dataclasses.replace(TEMPERATURE, mode="dual"))
-    state, metrics = update(config, learner(), sequences(4, 12, 2))
+    state, metrics, _ = update(config, learner(), sequences(4, 12, 2))
     assert optax.tree_utils.tree_get(state.dual_optimiser, "count") == 1
     moved = jax.tree.map(
         lambda a, b: float(np.max(np.abs(a - b), initial=0.0)),
@@ -272,7 +272,7 @@ def test_temperature_modes(mode: Any):
     how = dataclasses.replace(TEMPERATURE, mode=mode)
     config = dataclasses.replace(CONFIG, temperature=how, pairs=pairs)
     before = learner()._replace(log_temperature=jnp.log(jnp.asarray(0.25)))
-    after, metrics = update(config, before, sequences(0, 6, 2))
+    after, metrics, _ = update(config, before, sequences(0, 6, 2))
     assert all(np.isfinite(x) for x in metrics.values())
     assert 1.0 <= metrics["effective_samples"] <= CONFIG.num_samples
     moved = float(after.log_temperature - before.log_temperature)
@@ -298,11 +298,11 @@ def test_actions_are_legal_and_differ_between_states():
     agent, _ = program(CONFIG)
     act = jax.jit(agent.act, static_argnums=4)
     policy, observation = agent.policy(learner()), jnp.asarray(np.random.default_rng(0).normal(size=(300, 3)))
-    action = act(policy, observation, None, jax.random.key(0), None).action
+    action = act(policy, beginning(observation), None, jax.random.key(0), None).action
     assert action.shape == (300, 2)
     assert len(np.unique(action, axis=0)) == 6
     legal = jnp.zeros((300, 2, 3), bool).at[:, 0, 1:].set(True).at[:, 1, :].set(True)  # padding marked by mistake
-    action = np.asarray(act(policy, observation, legal, jax.random.key(0), None).action)
+    action = np.asarray(act(policy, beginning(observation, legal), None, jax.random.key(0), None).action)
     assert set(action[:, 0]) == {1, 2}
     assert set(action[:, 1]) == {0, 1}
 
@@ -312,7 +312,8 @@ def test_how_to_act_can_be_chosen():
     policy, observation = agent.policy(learner()), jnp.asarray(np.random.default_rng(0).normal(size=(50, 3)))
     act = jax.jit(agent.act, static_argnums=4)
     greedy = [
-        act(policy, observation, None, jax.random.key(s), ActSpec(Sampler("greedy"), steps=1)).action for s in (0, 1)
+        act(policy, beginning(observation), None, jax.random.key(s), ActSpec(Sampler("greedy"), steps=1)).action
+        for s in (0, 1)
     ]
     np.testing.assert_array_equal(*greedy)
     embedding = policy.torso(observation)

@@ -11,11 +11,12 @@ import numpy as np
 import optax
 import pytest
 
+from rld2.agents.actor_critic import ActorCriticState
 from rld2.agents.policy import PolicyConfig
-from rld2.agents.rkl import RKLConfig, RKLState, make_rkl
+from rld2.agents.rkl import RKLConfig, make_rkl
 from rld2.diffusion.sample import Sampler, restrict
 from rld2.losses.temperature import TemperatureConfig
-from rld2.types import ActionSpec, Batch, EnvSpec, Transition
+from rld2.types import ActionSpec, Batch, EnvSpec, Transition, beginning
 from tests import tiny
 from tests.exact import assert_refused
 
@@ -33,12 +34,12 @@ METRICS = {
 @functools.cache
 def program(config: RKLConfig):
     agent = make_rkl(config, SPEC, TOTAL)
-    act = jax.jit(lambda policy, observation, key: agent.act(policy, observation, None, key, None))
+    act = jax.jit(lambda policy, observation, key: agent.act(policy, beginning(observation), None, key, None))
     return agent, jax.jit(agent.update), act
 
 
 @functools.cache
-def learner(config: RKLConfig = CONFIG) -> RKLState:
+def learner(config: RKLConfig = CONFIG) -> ActorCriticState:
     """A policy that is not uniform any more."""
     state = program(config)[0].init(jax.random.key(0))
     head = state.networks.policy.denoiser.head.weight
@@ -103,7 +104,7 @@ SAMPLERS = {
 def test_before_the_first_step_the_ratio_is_one(sampler: str):
     """A policy compared with itself: no step's probability has changed, and the surrogate is the mean advantage, 0."""
     config = sampled_with(SAMPLERS[sampler])
-    state, metrics = update(config, rollout(config))
+    state, metrics, _ = update(config, rollout(config))
     assert set(metrics) == METRICS
     assert metrics["clipped"] == 0.0
     np.testing.assert_allclose(metrics["kl"], 0.0, atol=1e-9)
@@ -148,7 +149,7 @@ def test_top_p_collection_keeps_its_sets():
     assert np.any(memory.kept.sum(-1) < SPEC.action.valid.sum(-1))
     state = learner(config)
     for i in range(5):  # a policy that moves away from the one that drew the sets
-        state, metrics = program(config)[1](state, batch, jax.random.key(i))
+        state, metrics, _ = program(config)[1](state, batch, jax.random.key(i))
         assert all(np.isfinite(x) for x in metrics.values())
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)))
 
@@ -157,7 +158,7 @@ def test_tokens_are_stored_whole_for_large_vocabularies():
     spec = dataclasses.replace(SPEC, action=ActionSpec((300, 2)))
     agent = make_rkl(CONFIG, spec, TOTAL)
     networks = agent.policy(agent.init(jax.random.key(0)))
-    acted = jax.jit(lambda key: agent.act(networks, jnp.zeros((50, 3)), None, key, None))(jax.random.key(0))
+    acted = jax.jit(lambda key: agent.act(networks, beginning(jnp.zeros((50, 3))), None, key, None))(jax.random.key(0))
     np.testing.assert_array_equal(acted.memory.tokens[:, 0], np.full((50, 2), spec.action.mask_token))
     np.testing.assert_array_equal(acted.memory.tokens[:, -1], acted.action)
     assert acted.action.max() > 255
@@ -193,7 +194,7 @@ def test_advantages_bootstrap_through_truncation_but_not_through_termination():
     advantage = advantages(batch)
     stored = np.asarray(batch.data.memory.value)
     np.testing.assert_allclose(stored, value(batch.data.observation), rtol=1e-5, atol=1e-6)
-    _, metrics = update(CONFIG, batch)
+    _, metrics, _ = update(CONFIG, batch)
     np.testing.assert_allclose(metrics["advantage_spread"], advantage.std(), rtol=1e-4)
     # the value's target is advantage + value: its error is the advantage, measured in the advantages' spread
     np.testing.assert_allclose(metrics["critic_loss"], np.mean(advantage**2) / np.var(advantage), rtol=1e-4)
@@ -216,7 +217,7 @@ def test_what_a_terminated_episode_led_to_does_not_matter():
 
 
 def test_epochs_and_minibatches_are_counted():
-    state, metrics = update(LEARNS, rollout())
+    state, metrics, _ = update(LEARNS, rollout())
     assert optax.tree_utils.tree_get(state.optimiser, "count") == 6
     assert state.updates == 1
     assert metrics["kl"] > 0.0
@@ -226,7 +227,7 @@ def test_advantages_that_are_all_alike_are_not_blown_up():
     """Where nothing can be told apart, the advantages stay as small as they are."""
     stored = rollout().data.memory.value
     batch = changed(rollout(), terminated=np.ones((LENGTH, ENVS), bool), reward=stored)
-    state, metrics = update(CONFIG, batch)
+    state, metrics, _ = update(CONFIG, batch)
     np.testing.assert_allclose(metrics["advantage_spread"], 0.0, atol=1e-6)
     np.testing.assert_allclose(metrics["policy_loss"], 0.0, atol=1e-6)
     jax.tree.map(lambda x: np.testing.assert_array_equal(np.isfinite(x), True), eqx.filter(state, eqx.is_inexact_array))
@@ -236,7 +237,7 @@ def test_advantages_that_are_all_alike_are_not_blown_up():
 def test_kl_penalty(penalty: Any):
     """A penalty holds the policy back; its temperature is reported."""
     how = dataclasses.replace(LEARNS.temperature, initial=50.0)
-    _, metrics = update(dataclasses.replace(LEARNS, kl_penalty=penalty, temperature=how), rollout())
+    _, metrics, _ = update(dataclasses.replace(LEARNS, kl_penalty=penalty, temperature=how), rollout())
     free = update(LEARNS, rollout()).metrics
     assert set(free) == METRICS
     assert all(np.isfinite(x) for x in metrics.values())

@@ -48,7 +48,7 @@ def test_updates_agree_with_pytorch(sizes: Sizes, tricks: bool):
     update, state = jax.jit(problem.agent.update), problem.state
     for i in range(3):
         key = jax.random.key(i)
-        state, metrics = update(state, problem.batch, key)
+        state, metrics, _ = update(state, problem.batch, key)
         loss = metrics["critic_loss"] + problem.config.policy_weight * metrics["policy_loss"]
         draws = draws_of(key, sizes, pairs)
         draws = type(draws)(*map(torch.tensor, draws))

@@ -1,6 +1,7 @@
-"""What goes into the buffer comes out of it, in order."""
+"""What goes into a buffer comes out of it, in order: the one of JAX arrays and the one on the host."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rld2.experience.replay import make_buffer
+from rld2.experience.host_replay import make_host_buffer
+from rld2.experience.replay import Drawn, make_buffer
 from rld2.types import Replay, Transition
 
 ENVS = 3
 CONFIG = Replay(length=4, updates=1, batch_size=64, sequence=3, capacity=30, prefill=9)
+BUFFERS: dict[str, Any] = {"jax": make_buffer, "host": make_host_buffer}
+kinds = pytest.mark.parametrize("kind", BUFFERS)
 
 
 def transitions(first: int, length: int) -> Transition:
@@ -34,24 +38,37 @@ def transitions(first: int, length: int) -> Transition:
     )
 
 
-def stored(config: Replay, num_adds: int):
-    buffer = make_buffer(config, ENVS)
+def stored(config: Replay, num_adds: int, kind: str):
+    buffer = BUFFERS[kind](config, ENVS)
     state = buffer.init(jax.eval_shape(lambda: transitions(0, 1)))
     for i in range(num_adds):
         state = buffer.add(state, transitions(i * config.length, config.length))
     return buffer, state
 
 
+def check(drawn: Transition, steps: int, kind: str) -> None:
+    """Every field is that of the step and the environment which the observation names."""
+    time, env = (np.asarray(drawn.observation[name]) for name in ("time", "env"))
+    expected = jax.tree.map(lambda x: np.asarray(x)[time, env], transitions(0, steps))
+    if kind == "host":  # kept where it is bootstrapped from
+        cut = expected.truncated
+        expected = expected._replace(
+            final_observation=jax.tree.map(lambda x: np.where(cut, x, 0), expected.final_observation)
+        )
+    jax.tree.map(np.testing.assert_array_equal, drawn, expected)
+
+
+@kinds
 @given(
     length=st.sampled_from([1, 3, 4]),
     sequence=st.sampled_from([1, 2, 4]),
     adds=st.integers(4, 12),
     seed=st.integers(0, 100),
 )
-def test_sequences_are_contiguous_and_whole(length: int, sequence: int, adds: int, seed: int):
+def test_sequences_are_contiguous_and_whole(kind: str, length: int, sequence: int, adds: int, seed: int):
     """10 steps of each environment are kept, also where the ring wraps in the middle of an insertion."""
-    buffer, state = stored(dataclasses.replace(CONFIG, length=length, sequence=sequence), adds)
-    drawn = buffer.sample(state, jax.random.key(seed))
+    buffer, state = stored(dataclasses.replace(CONFIG, length=length, sequence=sequence), adds, kind)
+    drawn = buffer.sample(state, jax.random.key(seed)).experience
     time, env = drawn.observation["time"], drawn.observation["env"]
     assert time.shape == (64, sequence)
     np.testing.assert_array_equal(time, time[:, :1] + np.arange(sequence))
@@ -59,15 +76,14 @@ def test_sequences_are_contiguous_and_whole(length: int, sequence: int, adds: in
     newest = adds * length - 1
     assert newest - 10 < time.min() or time.min() == 0
     assert time.max() <= newest
-    every = transitions(0, newest + 1)
-    expected = jax.tree.map(lambda x: x[np.asarray(time), np.asarray(env)], every)
-    jax.tree.map(np.testing.assert_array_equal, drawn, expected)
+    check(drawn, newest + 1, kind)
 
 
-def test_every_sequence_can_be_drawn():
+@kinds
+def test_every_sequence_can_be_drawn(kind: str):
     """Uniformly: 8 starts of the 10 steps kept, of each of 3 environments."""
-    buffer, state = stored(dataclasses.replace(CONFIG, batch_size=2400), 5)
-    drawn = buffer.sample(state, jax.random.key(0))
+    buffer, state = stored(dataclasses.replace(CONFIG, batch_size=2400), 5, kind)
+    drawn = buffer.sample(state, jax.random.key(0)).experience
     pairs = np.stack([drawn.observation["time"][:, 0], drawn.observation["env"][:, 0]], axis=-1)
     values, number = np.unique(pairs, axis=0, return_counts=True)
     assert len(values) == 24
@@ -75,11 +91,100 @@ def test_every_sequence_can_be_drawn():
     assert np.all(np.abs(number - 100) < 60)
 
 
-def test_capacity_must_hold_prefill_and_sequences():
+def starts(drawn: Drawn) -> np.ndarray:
+    observation = drawn.experience.observation
+    return np.stack([np.asarray(observation[name])[:, 0] for name in ("time", "env")], axis=-1)
+
+
+BY_PRIORITY = dataclasses.replace(CONFIG, batch_size=1200, priority_exponent=0.5, importance_exponent=0.7)
+
+
+@kinds
+@pytest.mark.parametrize(("period", "expected"), [(1, range(10, 18)), (2, range(10, 18, 2)), (3, [12, 15])])
+def test_new_sequences_are_as_likely(kind: str, period: int, expected):
+    """All have the greatest priority, and weigh 1; sequences begin every `period` steps."""
+    buffer, state = stored(dataclasses.replace(BY_PRIORITY, period=period), 5, kind)
+    drawn = buffer.sample(state, jax.random.key(0))
+    values, number = np.unique(starts(drawn), axis=0, return_counts=True)
+    assert {(int(t), int(e)) for t, e in values} == {(t, e) for t in expected for e in range(ENVS)}
+    np.testing.assert_allclose(number, 1200 / len(values), atol=2)  # drawn in strata
+    np.testing.assert_allclose(drawn.weight, 1.0, rtol=1e-5)
+    check(drawn.experience, 20, kind)
+
+
+@kinds
+def test_sequences_are_drawn_by_priority_and_weighed_against_it(kind: str):
+    """Of a priority of 9 and one of 1, by an exponent of 1/2, the first comes three times as often."""
+    buffer, state = stored(BY_PRIORITY, 5, kind)
+    drawn = buffer.sample(state, jax.random.key(0))
+    first = starts(drawn)
+    state = buffer.prioritise(state, drawn, jnp.where(jnp.asarray(first[:, 1] == 2), 9.0, 1.0))
+    drawn = buffer.sample(state, jax.random.key(1))
+    assert drawn.weight is not None
+    often = starts(drawn)[:, 1] == 2
+    np.testing.assert_allclose(often.mean(), 3 / 5, atol=0.01)
+    np.testing.assert_allclose(drawn.weight, np.where(often, 3.0**-0.7, 1.0), rtol=1e-4)
+    state = buffer.add(state, transitions(20, 4))  # four new ones of each, with the greatest priority so far
+    drawn = buffer.sample(state, jax.random.key(2))
+    time, env = starts(drawn).T
+    assert set(time) == set(range(14, 22))
+    share = np.where((time >= 18) | (env == 2), 3, 1)
+    np.testing.assert_allclose(np.mean(share == 3), 16 * 3 / (16 * 3 + 8), atol=0.01)
+    check(drawn.experience, 24, kind)
+
+
+def test_memory_is_kept_of_first_steps_only():
+    """Of an agent with a carry, on the host: at the steps where sequences begin."""
+    config = dataclasses.replace(CONFIG, period=5, sequence=4, batch_size=16)
+    buffer = make_host_buffer(config, ENVS, recalls=True)
+
+    def remembering(first: int, length: int) -> Transition:
+        data = transitions(first, length)
+        return data._replace(memory={"state": jnp.stack([data.reward, -data.reward], axis=-1)})
+
+    state = buffer.init(jax.eval_shape(lambda: remembering(0, 1)))
+    for i in range(6):
+        state = buffer.add(state, remembering(4 * i, 4))
+    drawn = buffer.sample(state, jax.random.key(0)).experience
+    assert drawn.memory["state"].shape == (16, 1, 2)
+    np.testing.assert_array_equal(drawn.memory["state"][:, 0, 0], drawn.reward[:, 0])
+    assert sum(ring.rows.shape[1] for ring in state.memory[1]) == 2
+    everywhere = make_host_buffer(config, ENVS).init(jax.eval_shape(lambda: remembering(0, 1)))
+    assert sum(ring.rows.shape[1] for ring in everywhere.memory[1]) == 10
+
+
+def test_the_memory_of_a_host_replay_is_known_and_refused_where_it_is_not_free(monkeypatch: pytest.MonkeyPatch):
+    """The paper's 5e6 transitions of Atari: a frame of 7056 bytes each, and some numbers."""
+
+    def example() -> Transition:
+        stack = jnp.zeros((1, 8, 84, 84, 4), jnp.uint8)
+        plain = jax.tree.map(lambda x: x[:, [0] * 8], transitions(0, 1))
+        return plain._replace(observation=stack, final_observation=stack, legal=None)
+
+    paper = make_host_buffer(dataclasses.replace(BY_PRIORITY, capacity=5_000_000), 8)
+    shapes = jax.eval_shape(example)
+    np.testing.assert_allclose(paper.size(shapes), 5e6 * (84 * 84 + 16 + 2 * 4 + 4 + 2 + 4) + 2**27, rtol=1e-3)
+    free = [33 * 2**30]
+    monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": free[0]}))
+    wrong = r"5,000,000 transitions: 33\.\d+ GiB, but 33\.00 GiB are free; take --agent.capacity 4400000 or less"
+    with pytest.raises(ValueError, match=wrong):
+        paper.check_memory(shapes)
+    free[0] = 38 * 2**30
+    assert paper.check_memory(shapes).startswith("replay of 5,000,000 transitions: 33.")
+    small = make_host_buffer(dataclasses.replace(BY_PRIORITY, capacity=800), 8)
+    state = small.init(shapes)
+    arrays = [x for part in state.parts for x in vars(part).values() if isinstance(x, np.ndarray)]
+    assert state.tree is not None
+    kept = sum(x.nbytes for x in arrays) + state.tree.nodes.nbytes
+    assert small.size(shapes) <= kept <= small.size(shapes) + 8 * (84 * 84 * 4 + 16)  # and the stacks shown last
+
+
+@kinds
+def test_capacity_must_hold_prefill_and_sequences(kind: str):
     with pytest.raises(ValueError, match=r"capacity 8 must hold the prefill \(9\).*raise capacity"):
-        make_buffer(dataclasses.replace(CONFIG, capacity=8), ENVS)
+        BUFFERS[kind](dataclasses.replace(CONFIG, capacity=8), ENVS)
     with pytest.raises(ValueError, match=r"one sequence of 3 steps for each of 20 environments"):
-        make_buffer(CONFIG, 20)
+        BUFFERS[kind](CONFIG, 20)
 
 
 def test_a_collection_must_fit():
@@ -90,6 +195,6 @@ def test_a_collection_must_fit():
 def test_the_first_update_must_find_a_whole_sequence():
     """Without it the first batches would hold sequences that nobody played."""
     short = dataclasses.replace(CONFIG, length=1, sequence=3, prefill=3)
-    with pytest.raises(ValueError, match=r"2 steps .* sequence of 3 .*prefill .*6"):
+    with pytest.raises(ValueError, match=r"2 steps .* sequence of 3;.*prefill .*6"):
         make_buffer(short, ENVS)
     make_buffer(dataclasses.replace(short, prefill=6), ENVS)

@@ -22,7 +22,7 @@ def policy(offset, observation, legal, key):
 def run(domain, agent, length: int = LENGTH, pieces: int = 1):
     """One rollout, collected in so many pieces; transitions have axes (t, e)."""
     gather = jax.jit(lambda c, key: collect(domain, agent, jnp.asarray(1), c, key, length // pieces))
-    collector, parts = start(domain, jax.random.key(0)), []
+    collector, parts = start(domain, agent, jax.random.key(0)), []
     for i in range(pieces):
         collector, data = gather(collector, jax.random.key(i))
         parts.append(data)

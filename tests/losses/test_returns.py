@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rld2.losses.returns import gae, n_step, step_discount
+from rld2.losses.returns import following, gae, n_step, n_step_along, step_discount
 
 GAMMA, DECAY = 0.9, 0.8
 
@@ -73,3 +73,23 @@ def test_n_step_is_the_loop(seed, n):
                 break
             t += 1
         np.testing.assert_allclose([total[row], bootstrap[row], last[row]], [reward, factor, t], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 3, 6, 9])
+def test_n_step_from_every_step_is_n_step_of_what_is_left(n: int):
+    data = experience(5, 4, 6)
+    ended, discount = jnp.asarray(data["terminated"] | data["truncated"]), discount_of(data)
+    reward = jnp.asarray(data["reward"])
+    got = n_step_along(reward, discount, ended, n)
+    for t in range(6):
+        part = slice(t, min(t + n, 6))
+        total, factor, last = n_step(reward[:, part], discount[:, part], ended[:, part])
+        for mine, expected in zip(got, (total, factor, last + t), strict=True):
+            np.testing.assert_allclose(mine[:, t], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_what_follows_a_step():
+    value, last = jnp.asarray([[1.0, 2.0], [3.0, 4.0]]), jnp.asarray([5.0, 6.0])
+    cut, final = jnp.asarray([[False, True], [False, False]]), jnp.asarray([[7.0, 8.0], [9.0, 10.0]])
+    np.testing.assert_array_equal(following(value, last, None, cut), [[3.0, 4.0], [5.0, 6.0]])
+    np.testing.assert_array_equal(following(value, last, final, cut), [[3.0, 8.0], [5.0, 6.0]])

@@ -6,15 +6,17 @@ import pytest
 
 from rld2.networks.heads import KINDS, Backbone, Critic, Denoiser, Value
 from rld2.networks.layers import num_parameters
-from rld2.networks.mlp import FlatNetwork
+from rld2.networks.mlp import FlatNetwork, IndependentNetwork
 from rld2.networks.transformer import Transformer
 from rld2.types import ActionSpec
 from tests.exact import assert_refused
 from tests.networks.filled import filled, integers, normal, quick_key, run
 
+Body = Transformer | FlatNetwork | IndependentNetwork
+
 SPEC = ActionSpec((2, 4, 3))
 C = 5
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "independent"])
 
 
 def denoiser(kind, steps: int | None = 3) -> Denoiser:
@@ -26,7 +28,7 @@ def critic(kind) -> Critic:
 
 
 @eqx.filter_jit
-def logits_of(network: Denoiser | Transformer | FlatNetwork, tokens, state, step=None) -> jax.Array:
+def logits_of(network: Denoiser | Body, tokens, state, step=None) -> jax.Array:
     return network(tokens, network.condition(state), step)
 
 
@@ -58,6 +60,17 @@ def test_the_network_uses_the_step_only_if_it_is_told(kind):
         first, last, unmasked = np.asarray(logits_of(denoiser(kind, steps), tokens, normal(1, 1, C), step))[0]
         assert (np.max(np.abs(first - last)) > 0.01) == (steps is not None)
         assert np.max(np.abs(first - unmasked)) > 0.01
+
+
+def test_independent_components_see_the_state_and_nothing_else():
+    network, state = denoiser("independent"), normal(0, 2, C)
+    some, other = integers(0, SPEC.vocab + 1, 2, 4, 3), integers(1, SPEC.vocab + 1, 2, 4, 3)
+    logits = np.asarray(logits_of(network, some, state))
+    np.testing.assert_array_equal(logits, logits_of(network, other, state))
+    assert np.max(np.abs(logits[0] - logits[1])) > 0.01
+    assert np.max(np.abs(logits[:, 0, 0] - logits[:, 0, 1])) > 0.01  # every component has weights of its own
+    with pytest.raises(ValueError, match="a critic must see the action"):
+        critic("independent")
 
 
 def test_the_flat_network_averages_embeddings_per_position():

@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rld2.networks.torso import GridTorso, ImageTorso, Torso, VectorTorso
+from rld2.networks.images import ImageTorso, ResidualTorso
+from rld2.networks.torso import GridTorso, Torso, VectorTorso
 from tests.networks.filled import filled, integers, normal, run
 
 
@@ -61,6 +62,43 @@ def test_the_image_torso_reads_pixels():
         hidden = jax.nn.relu(hidden + convolution.bias[:, 0, 0])
     features = jnp.moveaxis(hidden[0], -1, 0).reshape(-1)
     np.testing.assert_allclose(got[1, 2], jax.nn.relu(network.dense(features)), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(36, 44, 2), (37, 39, 3)])
+def test_the_residual_torso_is_convolutions_maxima_and_blocks(shape):
+    """As XLA convolves and pools, with the same padding."""
+    network = filled(lambda: ResidualTorso(jax.random.key(0), shape, 6, channels=(3, 4)), scale=0.2)
+    x = integers(0, 256, 2, *shape).astype(jnp.float32)
+
+    def same(x, layer):
+        kernel = layer.weight.reshape(3, 3, x.shape[-1], -1)
+        return (
+            jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            + layer.bias
+        )
+
+    def expected(x):
+        hidden = x / 255.0
+        for first, *layers in network.stages:
+            hidden = same(hidden, first)
+            hidden = jax.lax.reduce_window(hidden, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+            for i in (0, 2):
+                inner = same(jax.nn.relu(hidden), layers[i])
+                hidden = hidden + same(jax.nn.relu(inner), layers[i + 1])
+        return jax.nn.relu(network.dense(jax.nn.relu(hidden).reshape(x.shape[0], -1)))
+
+    np.testing.assert_allclose(run(network, x), run(expected, x), rtol=1e-4, atol=1e-4)
+    slope, wanted = (jax.jit(jax.grad(lambda x, f=f: jnp.sum(f(x) ** 2)))(x) for f in (network, expected))
+    np.testing.assert_allclose(slope, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_the_torso_of_images_is_chosen_by_name():
+    network = filled(lambda: Torso(jax.random.key(0), shaped(84, 84, 4), 6, image="residual"))
+    assert isinstance(network.parts[0], ResidualTorso)
+    assert [stage[-1].weight.shape for stage in network.parts[0].stages] == [(144, 16), (288, 32), (288, 32)]
+    assert network.parts[0].dense.weight.shape == (11 * 11 * 32, 6)
+    with pytest.raises(ValueError, match=r"must be one of \['convolutional', 'residual'\], got 'deep'"):
+        Torso(jax.random.key(0), shaped(84, 84, 4), 6, image="deep")
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,16 @@ from rld2.runner.config import TrainConfig, from_json, kind_of, make_agent, to_j
 from rld2.types import Replay, Rollout
 from tests.tiny import FKL, RKL, tiny
 
+ONE_GAME = [name for name in PRESETS if not name.startswith("atari/") or name.startswith("atari/breakout/")]
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+
+@pytest.mark.parametrize("name", ONE_GAME)
 def test_presets_survive_a_round_trip(name: str):
     config = preset(name)
     assert config.name == name
-    assert kind_of(config.agent) == name.rpartition("/")[2]
+    method = name.rpartition("/")[2]
+    others = {"ppo": "rkl", "paper": "fkl", "paper-scaled": "fkl"}
+    assert kind_of(config.agent) == others.get(method, method.removesuffix("-macro"))
     assert from_json(to_json(config)) == config
 
 
@@ -41,9 +45,9 @@ def test_the_default_preset_exists():
 
 
 def test_unknown_preset_names_those_that_are_near():
-    with pytest.raises(ValueError, match=r"one of \['toy/bandit/fkl', 'toy/bandit/rkl'\], got 'bandit'"):
+    with pytest.raises(ValueError, match=r"no preset is called 'bandit'; near it: toy/bandit/fkl, .*toy/bandit/dqn;"):
         preset("bandit")
-    with pytest.raises(ValueError, match=r"'minatar/asterix/fkl'.*got 'chess'; `rld2 presets` lists them"):
+    with pytest.raises(ValueError, match=r"'chess'; near it: .*; `rld2 presets` lists them all"):
         preset("chess")
 
 
@@ -65,7 +69,9 @@ def test_unknown_and_missing_fields_are_named(place: tuple[str, ...]):
 
 def test_unknown_agent_is_named():
     text = to_json(tiny()).replace('"kind": "rkl"', '"kind": "sarsa"')
-    with pytest.raises(ValueError, match=r"agent kind must be one of \['fkl', 'rkl'\], got 'sarsa'"):
+    with pytest.raises(
+        ValueError, match=r"agent kind must be one of \['dqn', 'fkl', 'impala', 'r2d2', 'rkl'\], got 'sarsa'"
+    ):
         from_json(text)
 
 

@@ -8,8 +8,8 @@ from rld2.domains.base import Outcome, VectorDomain
 from rld2.domains.macro import MacroDomain
 from rld2.domains.registry import DomainConfig
 from rld2.runner.evaluate import CHUNK, Evaluation, evaluator, random_agent, with_envs
-from rld2.types import ActionSpec
-from tests.tiny import LegalWalk, scripted
+from rld2.types import ActionSpec, beginning
+from tests.tiny import Hosted, LegalWalk, scripted
 
 KEY = jax.random.key(0)
 SIZE = 30
@@ -88,6 +88,20 @@ def test_episodes_longer_than_a_chunk():
     np.testing.assert_allclose(told, [short, short, 1.0])
 
 
+def test_on_the_host_who_has_ended_waits():
+    """Scores are the same; an environment is not played on after its first episode."""
+    inner = MacroDomain(VectorDomain(Countdown(1, 3, 2 * CHUNK + 1), SIZE, step_cap=2 * CHUNK), 2)
+    domain, told = Hosted(inner), []
+    result = evaluator(domain, always(1, width=2), None)(0, KEY, told.append)
+    lengths = first_lengths(inner)
+    np.testing.assert_array_equal(result.length, np.minimum(lengths, 2 * CHUNK))
+    np.testing.assert_array_equal(result.score, np.minimum(lengths, 2 * CHUNK))
+    np.testing.assert_array_equal(result.capped, lengths > 2 * CHUNK)
+    assert len(domain.active) == CHUNK
+    np.testing.assert_array_equal(np.sum(domain.active, axis=0), -(-np.minimum(lengths, 2 * CHUNK) // 2))
+    assert told == [1.0]
+
+
 def test_summary_by_hand():
     result = Evaluation(np.array([1.0, 3.0]), np.array([10, 20]), np.array([False, True]))
     # standard deviation sqrt(2), standard error 1
@@ -105,16 +119,17 @@ def test_equal_scores_have_no_width():
 def test_random_play_is_uniform_over_what_is_legal():
     domain = VectorDomain(LegalWalk((3, 2)), 3000)
     agent = random_agent(always(0), domain)
-    free = np.asarray(agent.act(None, None, None, KEY, None).action)
+    free = np.asarray(agent.act(None, beginning(jnp.zeros((3000, 1))), None, KEY, None).action)
     for component, size in enumerate((3, 2)):
         share = np.bincount(free[:, component], minlength=size) / 3000
         assert share.shape == (size,)
         np.testing.assert_allclose(share, 1 / size, atol=0.05)
     legal = jnp.zeros((3000, 2, 3), bool).at[:, 0, 1:].set(True).at[:, 1].set(True)  # padding marked by mistake
-    bound = np.asarray(agent.act(None, None, legal, KEY, None).action)
+    bound = np.asarray(agent.act(None, beginning(jnp.zeros((3000, 1)), legal), None, KEY, None).action)
     assert (set(bound[:, 0]), set(bound[:, 1])) == ({1, 2}, {0, 1})
 
 
 def test_an_evaluation_has_an_environment_for_each_episode():
     config = with_envs(DomainConfig("toy/keydoor", macro=2, num_envs=4, step_cap=9), 50, None)
     assert config == DomainConfig("toy/keydoor", macro=2, num_envs=50, step_cap=None)
+    assert not with_envs(DomainConfig("atari/pong", life_loss=True), 5, 100).life_loss

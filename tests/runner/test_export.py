@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from rld2.diffusion.sample import Sampler
 from rld2.runner.config import TrainConfig, make_agent
 from rld2.runner.export import LoadedPolicy, export, load
-from rld2.types import ActionSpec, ActSpec, Agent, EnvSpec
+from rld2.types import ActionSpec, ActSpec, Agent, EnvSpec, beginning
 from tests.tiny import AGENTS, tiny
 
 VECTOR = jax.ShapeDtypeStruct((5,), jnp.float32)
@@ -64,7 +64,7 @@ def test_actions_are_those_of_the_agent(exported: Any, kind: str, with_dict: boo
     observation = observations(made.spec)
     act = jax.jit(made.agent.act, static_argnums=4)
     for seed in (0, 5):
-        expected = act(made.policy, observation, None, jax.random.key(seed), ActSpec()).action
+        expected = act(made.policy, beginning(observation), None, jax.random.key(seed), ActSpec()).action
         np.testing.assert_array_equal(made.loaded(observation, seed=seed), expected)
     assert len(np.unique(expected, axis=0)) > 3
     assert made.loaded.config == made.config

@@ -29,7 +29,7 @@ from rld2.runner.config import TrainConfig
 from rld2.runner.replay import action_names, record_play
 from rld2.runner.run import Setup, set_up
 from rld2.types import ActSpec
-from tests.tiny import AGENTS, tiny
+from tests.tiny import AGENTS, Hosted, tiny
 
 minatar = pytest.mark.skipif(importlib.util.find_spec("pgx_minatar") is None, reason="needs the extra 'minatar'")
 
@@ -62,7 +62,7 @@ def test_recording_is_what_the_agent_plays(kind: str):
     assert recording.ending == "terminated"
 
     domain = make_domain(dataclasses.replace(config.domain, num_envs=1, step_cap=config.evaluation_step_cap))
-    act = jax.jit(lambda step, key: setup.agent.act(policy, step.observation, step.legal, key, None).action)
+    act = jax.jit(lambda step, key: setup.agent.act(policy, step, None, key, None).action)
     advance = jax.jit(domain.step)
     key_start, key_play = jax.random.split(key)
     state, step = jax.jit(domain.reset)(key_start)
@@ -88,6 +88,16 @@ def test_stops_after_the_decisions_asked_for_and_heeds_how():
         np.testing.assert_array_equal(masked, [4, 2, 0])
     with pytest.raises(ValueError, match="macro_steps must be 1 or more, got 0"):
         record_play(setup, policy, jax.random.key(0), config=config, macro_steps=0)
+
+
+def test_on_the_host_it_is_the_same_film(monkeypatch: pytest.MonkeyPatch):
+    config, setup, policy = prepare(DomainConfig("toy/keydoor", macro=2, num_envs=2), "rkl")
+    compiled = record_play(setup, policy, jax.random.key(0), config=config, macro_steps=5)
+    monkeypatch.setattr("rld2.runner.replay.make_domain", lambda *a: Hosted(make_domain(*a)))
+    hosted = record_play(setup, policy, jax.random.key(0), config=config, macro_steps=5)
+    assert (hosted.ending, len(hosted.decisions)) == (compiled.ending, len(compiled.decisions))
+    for a, b in zip(hosted.decisions, compiled.decisions, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, tuple(a), tuple(b))
 
 
 def test_the_step_cap_cuts_an_episode():

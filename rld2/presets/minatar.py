@@ -1,20 +1,20 @@
-"""Experiments by name. Values the paper does not state are marked so."""
+"""MinAtar on two cores: RL-D2 and the methods it is compared with."""
 
 import dataclasses
 
+from rld2.agents.dqn import DQNConfig
 from rld2.agents.fkl import FKLConfig
+from rld2.agents.impala import IMPALAConfig
 from rld2.agents.optimise import OptimiserConfig
-from rld2.agents.policy import PolicyConfig
+from rld2.agents.policy import FACTORISED, PolicyConfig
+from rld2.agents.r2d2 import R2D2Config
 from rld2.agents.rkl import RKLConfig
-from rld2.domains.minatar import GAMES
 from rld2.domains.registry import DomainConfig
 from rld2.losses.temperature import TemperatureConfig
 from rld2.runner.config import TrainConfig
 
-DEFAULT = "minatar/breakout/rkl"
 
-
-def _minatar(game: str) -> dict[str, TrainConfig]:
+def presets_of(game: str) -> dict[str, TrainConfig]:
     """Two-core presets: K = 4, sticky actions 0.1, minimal action set. What led to the values: docs/learning.md.
 
     In Breakout an action shows its worth only when the ball comes back; elsewhere short returns have less noise.
@@ -55,52 +55,43 @@ def _minatar(game: str) -> dict[str, TrainConfig]:
             capacity=30_000 if patient else 200_000,
         ),
     )
-    return {rkl.name: rkl, fkl.name: fkl}
+    return {rkl.name: rkl, fkl.name: fkl} | _baselines(game)
 
 
-def _toy() -> dict[str, TrainConfig]:
-    """Seconds each; both agents reach the known optimum."""
-    fkl = FKLConfig(
-        temperature=TemperatureConfig(budget=0.3, floor=0.1),
-        entropy=0.2,
-        final_entropy=0.0,
-        policy_weight=0.1,
-        batch_size=64,
-        target_rate=0.05,
-        capacity=20_000,
-        prefill=1_000,
-    )
-    rkl = RKLConfig(
+def _baselines(game: str) -> dict[str, TrainConfig]:
+    """The methods RL-D2 is compared with, on its torso and domain; `-macro` plays four actions by one decision."""
+    one = DomainConfig(f"minatar/{game}", macro=1, num_envs=64)
+    four = dataclasses.replace(one, macro=4)
+    dqn = DQNConfig(patterns=64, optimiser=OptimiserConfig(5e-4), batch_size=32)
+    impala = IMPALAConfig(
+        policy=dataclasses.replace(FACTORISED, patterns=64),
         optimiser=OptimiserConfig(1e-3, final_share=0.0, max_gradient_norm=0.5),
-        rollout=4,
-        minibatches=4,
+        entropy=0.02,
         final_entropy=0.0,
+        entropy_decay=0.9,
     )
-    presets = {}
-    # the bandit's second-best action is a trap for the mode-seeking reverse KL: it needs the larger bonus
-    for name, macro, bonus in (("bandit", 1, 0.6), ("keydoor", 2, 0.3)):
-        reverse = dataclasses.replace(rkl, entropy=bonus)
-        for kind, agent, num_envs, frames in (("fkl", fkl, 32, 40_000), ("rkl", reverse, 256, 100_000)):
-            domain = DomainConfig(f"toy/{name}", macro=macro, num_envs=num_envs, discount=0.97, step_cap=100)
-            presets[f"toy/{name}/{kind}"] = TrainConfig(
-                name=f"toy/{name}/{kind}",
-                domain=domain,
-                agent=agent,
-                frames=macro * frames,
-                log_frames=macro * 10_000,
-                evaluation_sampler="greedy",
-            )
-    return presets
-
-
-PRESETS: dict[str, TrainConfig] = {}
-for _game in GAMES:
-    PRESETS |= _minatar(_game)
-PRESETS |= _toy()
-
-
-def preset(name: str) -> TrainConfig:
-    if name not in PRESETS:
-        near = [p for p in PRESETS if name in p]
-        raise ValueError(f"preset must be one of {near or sorted(PRESETS)}, got {name!r}; `rld2 presets` lists them")
-    return PRESETS[name]
+    ppo = RKLConfig(
+        # one reverse step over one component: the single-step ratio is the policy's, and reverse KL is PPO
+        policy=dataclasses.replace(FACTORISED, patterns=64),
+        optimiser=OptimiserConfig(1e-3, final_share=0.0, max_gradient_norm=0.5),
+        rollout=64,
+        minibatches=8,
+        entropy=0.02,
+        final_entropy=0.0,
+        entropy_decay=0.9,
+        value_weight=1.0,
+        gae_decay=0.9,
+    )
+    r2d2 = R2D2Config(patterns=64)
+    methods = {
+        "dqn": (one, dqn),
+        "dqn-macro": (four, dqn),
+        "impala": (one, dataclasses.replace(impala, rollout=64)),
+        "impala-macro": (four, impala),
+        "ppo": (one, ppo),
+        "r2d2": (one, r2d2),
+    }
+    return {
+        f"minatar/{game}/{name}": TrainConfig(f"minatar/{game}/{name}", domain=domain, agent=agent, frames=1_000_000)
+        for name, (domain, agent) in methods.items()
+    }
