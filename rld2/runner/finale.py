@@ -9,6 +9,7 @@ from rich.console import Console
 
 from rld2.domains.base import Env
 from rld2.domains.registry import make_domain
+from rld2.report.atari_scores import with_human_scale
 from rld2.report.plots import learning_curve
 from rld2.report.tables import over_seeds, score_table
 from rld2.runner import log, run
@@ -49,7 +50,7 @@ def evaluate(
         rows.append({"seed": "all", **everything})
     floor = evaluator(domain, random_agent(setup.agent, domain), None)
     rows.append({"seed": "random play", **floor(None, key).summary()})
-    return rows
+    return with_human_scale(rows, config.domain.name)
 
 
 def _write_json(path: Path, record: Any) -> None:
@@ -61,7 +62,7 @@ def _write_json(path: Path, record: Any) -> None:
 def describe(config: TrainConfig, frames: int, step_cap: int | None) -> str:
     """Everything a score must be quoted with."""
     parts = [config.name, f"{frames:,} frames", f"K = {config.domain.macro}"]
-    if config.domain.name.startswith("minatar"):
+    if config.domain.name.startswith(("minatar", "atari")):
         parts += [f"sticky {config.domain.sticky:g}", f"{config.domain.actions} actions"]
     return ", ".join([*parts, "no step cap" if step_cap is None else f"step cap {step_cap:,}"])
 
@@ -75,8 +76,9 @@ def score(
     seed: int,
     console: Console,
     trained: Trained | None = None,
+    out: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Evaluate a run folder, print the table, and save it as evaluation.json beside the run."""
+    """Evaluate a run folder, print the table, and save it to `out` (None: evaluation.json in the folder)."""
     config = run.read_config(folder)
     setup, state = _opened(folder, config, trained)
     frames = int(state.frames.mean())
@@ -87,7 +89,7 @@ def score(
     console.print(score_table(rows, f"{describe(config, frames, step_cap)}, {name} sampler"))
     record = {"run": config.name, "frames": frames, "step_cap": step_cap, "sampler": name, "steps": steps}
     domain = {"macro": config.domain.macro, "sticky": config.domain.sticky, "actions": config.domain.actions}
-    _write_json(folder / "evaluation.json", record | domain | {"rows": rows})
+    _write_json(out or folder / "evaluation.json", record | domain | {"rows": rows})
     return rows
 
 

@@ -15,6 +15,7 @@ from rld2.domains.base import Env
 from rld2.domains.registry import make_domain
 from rld2.runner import checkpoint
 from rld2.runner.config import TrainConfig, from_json, make_agent, to_json
+from rld2.runner.host_loop import build_host
 from rld2.runner.loop import Loop, LoopState, build
 from rld2.types import Agent, Domain
 
@@ -34,7 +35,16 @@ def set_up(config: TrainConfig, env: Env | None = None) -> Setup:
     domain = make_domain(config.domain, env)
     agent = make_agent(config, domain.spec)
     per_iteration = config.domain.num_envs * agent.experience.length * config.domain.macro
-    loop = build(domain, agent, iterations=max(1, config.log_frames // per_iteration))
+    iterations = max(1, config.log_frames // per_iteration)
+    if domain.spec.traceable:
+        loop = build(domain, agent, iterations)
+    elif config.seeds > 1:
+        raise ValueError(
+            f"{config.domain.name} lives on the host, where a process trains one seed, got seeds={config.seeds}; start "
+            f"a run for each: --seed {config.seed} to --seed {config.seed + config.seeds - 1}"
+        )
+    else:
+        loop = build_host(domain, agent, iterations, overlap=config.overlap, fresh=config.domain.macro)
     # one key for each seed by its own number: seed 3 is the same run alone and beside others
     keys = jnp.stack([jax.random.key(config.seed + index) for index in range(config.seeds)])
     return Setup(domain, agent, loop, keys)

@@ -1,0 +1,77 @@
+"""Collecting experience where environments live on the host: acting is compiled, stepping is not."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Int, Key, PyTree
+
+from rld2.experience.rollout import Episodes, count, no_episodes, reported, transition
+from rld2.types import Acted, ActSpec, Agent, Domain, TimeStep, Transition, where
+
+
+class Played(NamedTuple):
+    domain: Any
+    step: TimeStep
+    acted: Acted
+
+
+def player(domain: Domain, agent: Agent, how: ActSpec | None) -> Callable[..., Played]:
+    """`play(policy, state, step, carry, key, number, active)`: act in every environment, and what came of it.
+
+    The carry is the one that acting gave the last time: it begins anew where `step` ended an episode. `number` is that
+    of the step among those played with `key`.
+    """
+
+    @jax.jit
+    def act(
+        policy: PyTree, before: TimeStep, carry: PyTree, key: Key[Array, ""], number: Int[Array, ""]
+    ) -> tuple[Acted, Key[Array, ""]]:
+        key_act, key_step = jax.random.split(jax.random.fold_in(key, number))
+        carry = where(before.ended, agent.carry(domain.spec.num_envs), carry)
+        return agent.act(policy, before, carry, key_act, how), key_step
+
+    def play(
+        policy: PyTree,
+        state: Any,
+        before: TimeStep,
+        carry: PyTree,
+        key: Key[Array, ""],
+        number: int,
+        active: Bool[np.ndarray, " e"] | None = None,
+    ) -> Played:
+        acted, key_step = act(policy, before._replace(final_observation=None), carry, key, np.int32(number))
+        acted = acted._replace(action=np.asarray(acted.action))
+        return Played(*domain.step(state, acted.action, key_step, active), acted)
+
+    return play
+
+
+class Collected(NamedTuple):
+    data: Transition  # numpy, with axes (t, e)
+    last_observation: PyTree
+    episodes: Episodes  # those that ended meanwhile, and those still running
+
+
+class HostCollector:
+    """Where every environment stands; one thread at a time may collect."""
+
+    def __init__(self, domain: Domain, agent: Agent, key: Key[Array, ""]):
+        self.play = player(domain, agent, None)
+        self.count = jax.jit(count)
+        self.domain, self.step = domain.reset(key)
+        self.carry = agent.carry(domain.spec.num_envs)
+        self.episodes = no_episodes(domain.spec.num_envs)
+
+    def collect(self, policy: PyTree, key: Key[Array, ""], length: int) -> Collected:
+        """`length` steps of every environment."""
+        episodes, rows = reported(self.episodes), []
+        for number in range(length):
+            before = self.step
+            self.domain, self.step, acted = self.play(policy, self.domain, before, self.carry, key, number)
+            self.carry = acted.carry
+            episodes = self.count(episodes, self.step._replace(observation=None, final_observation=None, legal=None))
+            rows.append(transition(before, acted, self.step))
+        self.episodes = episodes
+        return Collected(jax.tree.map(lambda *x: np.stack(x), *rows), self.step.observation, episodes)
