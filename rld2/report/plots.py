@@ -37,7 +37,7 @@ def learning_curve(
 
     `evaluation` holds `mean`; `low` and `high` if there is an interval; `frames` unless it was made at the end.
     """
-    _save(curve_figure(records, title, random_score, evaluation), Path(path))
+    save(curve_figure(records, title, random_score, evaluation), Path(path))
 
 
 def curve_figure(
@@ -50,7 +50,7 @@ def curve_figure(
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     curve = read_curve(records)
-    _style(axes, title)
+    style(axes, title)
     _lines(axes, curve)
     if random_score is not None:
         label = f"random play: {random_score:.3g}"
@@ -109,7 +109,7 @@ def smooth(values: np.ndarray, width: int) -> np.ndarray:
     return known_mean(windows, axis=0)
 
 
-def _style(axes: Axes, title: str) -> None:
+def style(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=10)
     axes.set_xlabel("environment frames", fontsize=11, color=INK)
     axes.set_ylabel("episode return", fontsize=11, color=INK)
@@ -173,7 +173,7 @@ def unit(largest: float) -> tuple[float, str]:
     return next(((size, letter) for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")) if largest >= size), (1.0, ""))
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
     """All of it or nothing: a reader never sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")

@@ -16,12 +16,14 @@ CHANNELS = (
 )
 PAINTS = (BACK, FIELD, TEXT, MUTED, MASKED, HATCH, SETTLED, FRESH, PLAYED, NOW, *CHANNELS)
 MARGIN, SCREEN = 16, 270  # pixels
+LARGEST_GRID = 32  # cells; a picture that is all black is none
 
 
 def screenshot(observation: np.ndarray, low: float = 0.0, high: float = 1.0) -> Image.Image:
     """What an observation looks like: boolean channels as coloured cells, pictures as they are, numbers as bars."""
     x = np.asarray(observation)
-    flags = x.dtype == bool or (x.ndim == 3 and x.shape[-1] not in (1, 3) and bool(np.isin(x, (0, 1)).all()))
+    small = x.ndim == 3 and x.shape[-1] not in (1, 3) and max(x.shape) <= LARGEST_GRID
+    flags = x.dtype == bool or (small and bool(np.isin(x, (0, 1)).all()))
     if flags and x.ndim in (2, 3):
         return _cells(x.reshape(*x.shape[:2], -1) != 0)
     if x.ndim == 3 or (x.ndim == 2 and min(x.shape) >= 8):

@@ -51,8 +51,10 @@ def over_seeds(means: Sequence[float]) -> Interval:
 
 def score_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     """One line a row: `seed` (a number, "all" or "random play"), `mean`, `low`, `high`, `episodes`, `mean_length` (in
-    primitive steps) and `capped_share` (of episodes cut off by the step cap); what a row lacks is shown as unknown."""
-    table = Table(title=title, title_justify="left", header_style="bold")
+    primitive steps) and `capped_share` (of episodes cut off by the step cap); what a row lacks is shown as unknown.
+    Below stands `human_normalised`, of rows that have it."""
+    table = Table(title=title, title_justify="left", caption=_on_human_scale(rows), caption_justify="left")
+    table.header_style = "bold"
     for name in HEADER:
         table.add_column(name, justify="left" if name == HEADER[0] else "right", no_wrap=True)
     for before, row in zip([None, *rows], rows, strict=False):
@@ -74,12 +76,23 @@ def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _on_human_scale(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """A line for each row; of 57 games one has nothing to say to another but on this scale."""
+    scaled = [(_name(row), row["human_normalised"]) for row in rows if "human_normalised" in row]
+    lines = [f"{name}: {number(s['mean'])} ({number(s['low'])} to {number(s['high'])})" for name, s in scaled]
+    return "\n".join(["human-normalised (0: random play, 1: a human, both published)", *lines]) if lines else None
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return {ALL: "all seeds"}.get(row["seed"], str(row["seed"]))
+
+
 def _cells(row: Mapping[str, Any]) -> list[str]:
-    low, high = _number(row.get("low")), _number(row.get("high"))
+    low, high = number(row.get("low")), number(row.get("high"))
     episodes, length, capped = row.get("episodes"), row.get("mean_length"), row.get("capped_share")
     return [
-        {ALL: "all seeds"}.get(row["seed"], str(row["seed"])),
-        _number(row.get("mean")),
+        _name(row),
+        number(row.get("mean")),
         UNKNOWN if UNKNOWN in (low, high) else f"{low} to {high}",
         UNKNOWN if episodes is None else f"{episodes:,}",
         UNKNOWN if length is None else f"{length:,.0f}" if length >= 100 else f"{length:.1f}",
@@ -87,7 +100,8 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _number(value: Any) -> str:
+def number(value: Any) -> str:
+    """Three digits or more; unknown where there is none."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.2f}"

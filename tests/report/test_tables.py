@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from rld2.report.atari_scores import with_human_scale
 from rld2.report.tables import over_seeds, score_table, t_quantile, to_markdown
 
 SEEDS = [
@@ -49,6 +50,19 @@ def test_markdown_says_what_the_rows_say():
         "| 1 | 9.50 | 8.00 to 11.00 | 100 | 1,234 | 12.5 % |",
         "| **all seeds** | **10.92** | **-7.15 to 29.00** | **2,000** | - | **100 %** |",
         "| random play | 0.50 | - | 100 | 8.0 | - |",
+    ]
+
+
+def test_the_human_scale_stands_below_the_table_of_an_atari_game():
+    rows = with_human_scale([SEEDS[0], ALL, RANDOM], "atari/breakout")
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(score_table(rows, "a game"))
+    below = console.export_text().split("┘")[-1].splitlines()
+    assert [line.strip() for line in below[1:]] == [
+        "human-normalised (0: random play, 1: a human, both published)",
+        "0: 0.37 (0.29 to 0.45)",
+        "all seeds: 0.32 (-0.31 to 0.95)",
+        "random play: -0.04 (- to -)",
     ]
 
 
