@@ -1,0 +1,50 @@
+"""The two scales of every study. They share each line of it but the configs, which come from here."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rld2.agents.fkl import FKLConfig
+from rld2.presets import preset
+from rld2.runner.config import TrainConfig
+
+
+class Scale(NamedTuple):
+    """Where a study plays, how long, how often."""
+
+    domain: str
+    games: tuple[str, ...]  # on which a variant of the method is studied
+    seeds: int
+    frames: int
+    presets: Mapping[str, str]  # of a method, where it has another name
+    head_width: int  # of a transformer that grows by heads
+
+    def config(
+        self, method: str, game: str, *, length: int | None = None, frames: int | None = None, **changes: Any
+    ) -> TrainConfig:
+        """A method's preset on a game. With another macro length, n-step returns span the same time."""
+        base = preset(f"{self.domain}/{game}/{self.presets.get(method, method)}")
+        if length is not None:
+            changes = {"domain__macro": length, **changes}
+            if isinstance(base.agent, FKLConfig):
+                changes = {"agent__n_step": max(1, base.agent.n_step * base.domain.macro // length), **changes}
+        return vary(base, frames=self.frames if frames is None else frames, **changes)
+
+
+def vary(config: Any, **changes: Any) -> Any:
+    """A config with changed fields; `agent__policy__steps=4` reaches into the records inside."""
+    for path, value in changes.items():
+        head, _, rest = path.partition("__")
+        config = dataclasses.replace(config, **{head: vary(getattr(config, head), **{rest: value}) if rest else value})
+    return config
+
+
+# The paper averages over ten games and does not say which; these are ours, of many kinds.
+TEN_GAMES = (
+    *("asterix", "beam_rider", "breakout", "enduro", "ms_pacman"),
+    *("pong", "qbert", "seaquest", "space_invaders", "up_n_down"),
+)
+SCALES = {
+    "two-core": Scale("minatar", ("breakout",), 3, 300_000, {}, 16),
+    "paper": Scale("atari", TEN_GAMES, 3, 100_000_000, {"fkl": "paper"}, 80),
+}

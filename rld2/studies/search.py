@@ -1,0 +1,77 @@
+"""Searches over the settings of the baselines: as the paper's for DQN-Macro, and as many runs as RL-D2 was given."""
+
+import random
+from typing import Any
+
+from rld2.runner.reproduce import Cell
+from rld2.studies.scales import SCALES, Scale
+
+DRAWS = 12  # random settings of a baseline, beside its preset, on each of two games: 26 runs
+
+
+def dqn_macro_search(scale: Scale) -> list[Cell]:
+    ways: dict[str, dict[str, Any]] = {
+        "preset": {},
+        "2 layers": {"agent__hidden": (128,)},
+        "3 layers": {"agent__hidden": (128, 128)},
+        "priority 0.4": {"agent__priority_exponent": 0.4},
+        "epsilon 0.001": {"agent__final_epsilon": 0.001},
+        "epsilon 0.1": {"agent__final_epsilon": 0.1},
+    }
+    return [
+        Cell(name, scale.config("dqn-macro", game, **changes), scale.seeds)
+        for game in scale.games
+        for name, changes in ways.items()
+    ]
+
+
+_REPLAY = {
+    "agent__optimiser__learning_rate": (1e-4, 2.5e-4, 5e-4, 1e-3),
+    "agent__n_step": (1, 3, 8),
+    "agent__batch_size": (32, 64),
+    "agent__target_period": (100, 250, 1000),
+}
+_DQN = _REPLAY | {"agent__capacity": (30_000, 100_000, 200_000), "agent__epsilon_frames": (30_000, 100_000)}
+_ACTOR_CRITIC = {
+    "agent__optimiser__learning_rate": (3e-4, 1e-3, 2e-3),
+    "agent__entropy": (0.005, 0.01, 0.02, 0.05),
+}
+_IMPALA = _ACTOR_CRITIC | {
+    "agent__rollout": (8, 16, 32, 64),
+    "agent__groups": (1, 4, 8),
+    "agent__value_weight": (0.25, 0.5, 1.0),
+    "agent__trace_decay": (0.8, 0.9, 1.0),
+}
+SPACES: dict[str, dict[str, tuple]] = {
+    "dqn-macro": _DQN,
+    "impala-macro": _IMPALA,
+    "impala": _IMPALA,
+    "ppo": _ACTOR_CRITIC
+    | {
+        "agent__rollout": (16, 32, 64, 128),
+        "agent__minibatches": (4, 8, 16),
+        "agent__gae_decay": (0.6, 0.8, 0.9, 0.95),
+    },
+    "dqn": _DQN,
+    "r2d2": _REPLAY | {"agent__unroll": (8, 16), "agent__updates": (2, 4, 8), "agent__priority_exponent": (0.6, 0.9)},
+}
+
+
+def baseline_search(scale: Scale) -> list[Cell]:
+    """The preset and random draws from a declared space; draws are the same on every game and machine."""
+    games = ("breakout", "asterix") if scale is SCALES["two-core"] else scale.games
+    frames = 200_000 if scale is SCALES["two-core"] else None
+    cells = []
+    for method, space in SPACES.items():
+        dice = random.Random(method)
+        settings = [{}, *({name: dice.choice(values) for name, values in space.items()} for _ in range(DRAWS))]
+        cells += [
+            Cell(f"{method} {_said(changes)}", scale.config(method, game, frames=frames, **changes), seeds=1)
+            for changes in settings
+            for game in games
+        ]
+    return cells
+
+
+def _said(changes: dict[str, Any]) -> str:
+    return ", ".join(f"{path.rpartition('__')[2]} {value:g}" for path, value in changes.items()) or "preset"

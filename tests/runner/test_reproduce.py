@@ -1,0 +1,103 @@
+"""A small study from its plan to its page, with real runs."""
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rld2.runner.queue import Evaluation
+from rld2.runner.reproduce import Cell, ReproduceConfig, Study, plan, reproduce, seconds_left
+from tests.tiny import tiny
+
+CONFIG = tiny(frames=128, evaluation_episodes=3, evaluation_step_cap=9)
+WAYS = (Evaluation("ancestral", 1), Evaluation("greedy", 2))
+
+
+def cells(scale: str) -> list[Cell]:
+    return [Cell("one way", CONFIG, seeds=2), Cell("two ways", CONFIG, seeds=1, evaluations=WAYS)]
+
+
+STUDY = Study("It works.", "All of it.", cells)
+
+
+def run(folder: Path, **options) -> tuple[bool, str]:
+    """Whether all is done, and what was said."""
+    screen = io.StringIO()
+    config = ReproduceConfig("tiny", out=folder, **options)
+    done = reproduce("tiny", STUDY, config, 2, Console(file=screen, width=200))
+    return done, screen.getvalue()
+
+
+def test_first_seeds_come_first(tmp_path: Path):
+    order = [(p.cell.method, p.seed, p.job.folder.name) for p in plan(cells("two-core"), tmp_path, None)]
+    assert order == [
+        ("one way", 0, "toy-keydoor-one-way-seed0"),
+        ("two ways", 0, "toy-keydoor-two-ways-seed0"),
+        ("one way", 1, "toy-keydoor-one-way-seed1"),
+    ]
+
+
+def test_seeds_can_be_asked_for(tmp_path: Path):
+    assert [p.seed for p in plan(cells("two-core"), tmp_path, 2)] == [0, 0, 1, 1]
+
+
+def test_a_plan_costs_nothing_and_writes_nothing(tmp_path: Path):
+    done, said = run(tmp_path / "study", plan=True)
+    assert not done
+    assert "3 runs to go, 2 at a time: about 0.0 hours" in said
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.slow  # processes that compile as in use
+def test_a_study_from_its_plan_to_its_page(tmp_path: Path):
+    folder = tmp_path / "study"
+    done, said = run(folder, only="TWO ways")
+    assert done
+    assert "done: toy-keydoor-two-ways-seed0" in said
+    page = (folder / "README.md").read_text()
+    assert "**The paper:** It works." in page
+    assert "1 of 1 runs are done" in page
+    assert "ancestral, N = 1" in page
+    assert "greedy, N = 2" in page
+    record = json.loads((folder / "results.json").read_text())
+    assert {row["method"] for row in record["table"]} == {"ancestral, N = 1", "greedy, N = 2"}
+    assert record["configs"]["toy/keydoor: two ways"]["frames"] == 128
+    for name in ("curves.png", "table.tex", "table.csv"):
+        assert (folder / name).is_file()
+    assert not list(folder.glob("runs/*/checkpoints"))
+
+    log = next(folder.glob("runs/*/log.jsonl"))
+    before = log.read_bytes()
+    done, said = run(folder, only="two ways")
+    assert done
+    assert "0 runs to go" in said
+    assert log.read_bytes() == before
+
+    done, said = run(folder, plan=True)
+    assert not done
+    assert "1 of 3 runs are done" in (folder / "README.md").read_text()
+
+
+def test_time_left_follows_from_runs_that_are_done(tmp_path: Path):
+    planned = plan(cells("two-core"), tmp_path, None)
+    folder = planned[0].job.folder
+    folder.mkdir(parents=True)
+    (folder / "evaluation.json").write_text("{}")
+    (folder / "log.jsonl").write_text(json.dumps({"frames": 128, "seconds": 64.0}) + "\n")
+    alone = [p for p in planned if p.cell.method == "one way"]
+    assert seconds_left(alone, 1) == 64.0
+    assert seconds_left(alone, 2) == 32.0
+
+
+def test_a_filter_that_fits_nothing_is_refused(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"--only 'nothing' fits no cell of tiny; --plan lists them"):
+        run(tmp_path, only="nothing")
+
+
+@pytest.mark.parametrize("name", ["jobs", "seeds"])
+def test_counts_must_be_positive(name: str):
+    with pytest.raises(ValueError, match=f"--{name} must be 1 or more, got 0"):
+        dataclasses.replace(ReproduceConfig("tiny"), **{name: 0})
