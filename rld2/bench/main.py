@@ -9,6 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from rld2.bench import flops
+from rld2.bench.baselines import BaselineResult, measure_baselines
+from rld2.bench.host import HostResult, measure_host
+from rld2.bench.lengths import lengths_record, lengths_table, measure_lengths
 from rld2.bench.loop import WHOLE, LoopResult, measure_loop, peak_memory
 from rld2.bench.problem import Sizes
 from rld2.bench.scaling import Series, measure_scaling, plot
@@ -16,7 +19,8 @@ from rld2.bench.timing import Timing, machine
 from rld2.bench.update import FIRST, OURS, PEAK, UpdateResult, has_torch, measure
 from rld2.presets import DEFAULT, preset
 
-PARTS = ("loop", "update", "scaling")
+PARTS = ("loop", "update", "scaling", "baselines", "lengths")
+ON_REQUEST = ("host",)  # needs an extra of its own
 MEMORY_LIMIT, OVERHEAD_LIMIT = 2 * 2**30, 1.15
 console = Console()
 
@@ -26,20 +30,24 @@ class BenchConfig:
     """Measure speed. Everything of one table takes turns in one run; wants an idle machine and some minutes."""
 
     parts: tuple[str, ...] = PARTS
-    """loop: the default preset's training loop; update: one update beside PyTorch; scaling: its growth with K and M."""
+    """loop: the default preset's training loop; update: one update beside PyTorch; scaling: its growth with K and M;
+    baselines: PPO and DQN beside plain code of the same sizes; lengths: updates of RL-D2 and DQN-Macro by macro length;
+    host (on request): a loop whose environments play while it learns, and one in which they take turns."""
     repeats: int = 11
     """Rounds; medians over them are reported."""
     lengths: tuple[int, ...] = (4, 8)
     """K, for the comparison with PyTorch."""
     preset: str = DEFAULT
     """Whose loop is measured."""
+    host_preset: str = "atari/breakout/dqn"
+    """Whose is for host."""
     out: Path = Path("runs/bench")
     """Folder of bench.json and bench.png."""
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.parts) - set(PARTS))
-        if unknown or not self.parts:
-            raise ValueError(f"parts must be some of {list(PARTS)}, got {list(self.parts)}")
+        known = [*PARTS, *ON_REQUEST]
+        if not self.parts or not set(self.parts) <= set(known):
+            raise ValueError(f"parts must be some of {known}, got {list(self.parts)}")
         if self.repeats < 3:
             raise ValueError(f"repeats must be 3 or more, got {self.repeats}: a median of fewer says nothing")
 
@@ -72,6 +80,21 @@ def run(config: BenchConfig) -> None:
             name: {"exponent": s.exponent, "milliseconds": {str(v): 1e3 * t.median for v, t in s.timings.items()}}
             for name, s in series.items()
         }
+    if "baselines" in config.parts:
+        results = measure_baselines(config.repeats)
+        print_baselines(results)
+        record["baselines"] = {
+            name: {"frames": r.frames, "seconds": r.ours.median, "plain_seconds": r.plain.median, "ratio": r.ratio}
+            for name, r in results.items()
+        }
+    if "lengths" in config.parts:
+        rows = measure_lengths(config.repeats)
+        console.print(lengths_table(rows))
+        record["lengths"] = lengths_record(rows)
+    if "host" in config.parts:
+        host = measure_host(preset(config.host_preset), config.repeats)
+        print_host(host)
+        record["host"] = host.record()
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     console.print(f"written: {path}")
 
@@ -119,6 +142,14 @@ def print_loop(result: LoopResult, memory: int) -> None:
     console.print(f"peak memory of a run {memory / 2**30:.2f} GiB (below {MEMORY_LIMIT / 2**30:.0f} GiB{over})")
 
 
+def print_host(result: HostResult) -> None:
+    table = Table("", "s", "frames/s", title=f"{result.name}: {result.frames:,} frames, {result.updates} updates")
+    for name, timing in result.timings.items():
+        table.add_row(name, f"{timing.median:.2f} ± {100 * timing.spread:.0f} %", f"{result.speed(name):,.0f}")
+    console.print(table)
+    console.print(f"with overlap {result.gain:.2f} times as fast")
+
+
 def print_scaling(results: dict[str, Series]) -> None:
     table = Table("", "size", "ms", "by the size before", title="Growth of one update (B=64, width 32, 1 layer)")
     for name, series in results.items():
@@ -128,6 +159,16 @@ def print_scaling(results: dict[str, Series]) -> None:
             table.add_row(name if before is None else "", str(value), milliseconds(timing), ratio)
             before = timing
         table.add_row("", "slope", f"{series.exponent:.2f}", "", end_section=True)
+    console.print(table)
+
+
+def print_baselines(results: dict[str, BaselineResult]) -> None:
+    table = Table("", "frames/s", "plain code", "ratio", title="Baselines on MinAtar Breakout beside plain code")
+    for name, result in results.items():
+        ours, theirs = (
+            f"{result.frames / t.median:,.0f} ± {100 * t.spread:.0f} %" for t in (result.ours, result.plain)
+        )
+        table.add_row(name, ours, theirs, f"{result.ratio:.2f}")
     console.print(table)
 
 
