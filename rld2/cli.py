@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -23,16 +23,19 @@ class Evaluate:
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder made by `rld2 train`."""
-    episodes: int = 100
-    """Episodes to play for each seed."""
-    step_cap: int | None = 10_000
-    """Primitive steps after which an episode is cut; None lets a policy that never loses play on."""
+    episodes: int | None = None
+    """Episodes to play for each seed; None: as the run's config says."""
+    step_cap: int | Literal["none"] | None = None
+    """Primitive steps after which an episode is cut; none lets a policy that never loses play on; None: as the run's
+    config says."""
     sampler: str | None = None
     """ancestral, one-by-one, greedy, top-p, remask-cap / -rescale / -conf / -loop; None: as the run's config says."""
     steps: int | None = None
     """Reverse steps N; None: as trained."""
     seed: int = 1_000
     """Of the evaluation's randomness."""
+    out: Path | None = None
+    """File of the result; None: evaluation.json in the run folder."""
 
 
 @dataclass(frozen=True)
@@ -112,24 +115,30 @@ def train(arguments: Sequence[str]) -> None:
 
 def presets(arguments: Sequence[str]) -> None:
     """List the presets of `rld2 train`."""
-    from rld2.presets import DEFAULT, PRESETS
+    from rld2.presets import DEFAULT, PRESETS, by_line
     from rld2.runner.config import kind_of
 
     tyro.cli(Presets, args=list(arguments), prog="rld2 presets")
     table = Table("preset", "agent", "K", "frames", title="rld2 train PRESET")
-    for name, config in PRESETS.items():
-        mark = " (default)" if name == DEFAULT else ""
-        table.add_row(name + mark, kind_of(config.agent), str(config.domain.macro), f"{config.frames:,}")
+    for line, names in by_line().items():
+        config = PRESETS[names[0]]
+        mark = " (default)" if line == DEFAULT else f" ({len(names)} games)" if len(names) > 1 else ""
+        table.add_row(line + mark, kind_of(config.agent), str(config.domain.macro), f"{config.frames:,}")
     console.print(table)
 
 
 def evaluate(arguments: Sequence[str]) -> None:
+    from rld2.runner import run
     from rld2.runner.finale import score
 
     options = tyro.cli(Evaluate, args=list(arguments), prog="rld2 evaluate")
-    _at_least_one(episodes=options.episodes, steps=options.steps, step_cap=options.step_cap)
+    cap = None if options.step_cap == "none" else options.step_cap
+    _at_least_one(episodes=options.episodes, steps=options.steps, step_cap=cap)
     _check_sampler(options.sampler)
-    score(options.run, options.episodes, options.step_cap, options.sampler, options.steps, options.seed, console)
+    config = run.read_config(options.run)
+    episodes = config.evaluation_episodes if options.episodes is None else options.episodes
+    cap = config.evaluation_step_cap if options.step_cap is None else cap
+    score(options.run, episodes, cap, options.sampler, options.steps, options.seed, console, out=options.out)
 
 
 def replay(arguments: Sequence[str]) -> None:
@@ -164,6 +173,25 @@ def export(arguments: Sequence[str]) -> None:
     console.print(f"wrote {path}; open it with rld2.load({str(path)!r})")
 
 
+def compare(arguments: Sequence[str]) -> None:
+    from rld2.runner.compare import CompareConfig
+    from rld2.runner.compare import run as run_comparison
+
+    run_comparison(tyro.cli(CompareConfig, args=list(arguments), prog="rld2 compare"), console)
+
+
+def reproduce(arguments: Sequence[str]) -> None:
+    from rld2.bench.timing import cores
+    from rld2.runner.reproduce import ReproduceConfig
+    from rld2.runner.reproduce import reproduce as run_study
+    from rld2.studies import STUDIES, study
+
+    description = f"{ReproduceConfig.__doc__}\n\nStudies: {', '.join(STUDIES)}."
+    options = tyro.cli(ReproduceConfig, args=list(arguments), prog="rld2 reproduce", description=description)
+    if not run_study(options.study, study(options.study), options, cores(), console) and not options.plan:
+        sys.exit(130)
+
+
 def bench(arguments: Sequence[str]) -> None:
     from rld2.bench.main import BenchConfig
     from rld2.bench.main import run as run_bench
@@ -188,6 +216,8 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (train, "train a policy; ends with a score table, a learning curve and a replay"),
     "presets": (presets, "list what `train` can run"),
     "evaluate": (evaluate, "score a run, with any sampler and number of steps"),
+    "compare": (compare, "set runs beside each other: a table with intervals, curves, aggregates"),
+    "reproduce": (reproduce, "run a whole study of the paper as a queue; ends with a page"),
     "replay": (replay, "film a run: the game, and the action being unmasked"),
     "export": (export, "write a run's policy as one safetensors file"),
     "bench": (bench, "measure speed, against PyTorch too"),
@@ -212,9 +242,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from rld2.runner.compile_cache import use_compilation_cache
 
     use_compilation_cache()
+    from rld2.runner.host_loop import CollectorError
+
     try:
         COMMANDS[arguments[0]][0](arguments[1:])
-    except (ValueError, json.JSONDecodeError) as error:
+    except (ValueError, json.JSONDecodeError, CollectorError) as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))

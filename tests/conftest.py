@@ -1,10 +1,17 @@
 """Settings of the whole suite."""
 
 import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import hypothesis
 import jax
+import jaxtyping
 import pytest
+from rich.console import Console
+
+WIDTH = 400  # of the terminal, so that no line is broken
 
 hypothesis.settings.register_profile("rld2", deadline=None, max_examples=10, derandomize=True, database=None)
 hypothesis.settings.load_profile("rld2")
@@ -18,3 +25,36 @@ def pytest_configure(config: pytest.Config) -> None:
     if "not slow" in config.option.markexpr:
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+
+
+class Said(NamedTuple):
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Said]:
+    """`cli("train", ...)` as the command would do it, in a folder of its own and without the user's cache."""
+    from rld2 import cli
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cli, "console", Console(width=WIDTH))
+    monkeypatch.setenv("COLUMNS", str(WIDTH))  # for what brings a console of its own
+
+    def call(*arguments: object) -> Said:
+        try:
+            cli.main([str(argument) for argument in arguments])
+            code = 0
+        except SystemExit as stop:
+            code = 0 if stop.code is None else stop.code
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        assert isinstance(code, int)
+        return Said(code, out, err)
+
+    return call

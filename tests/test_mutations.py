@@ -28,6 +28,12 @@ SCHEDULE, FORWARD, ELBO = "diffusion/schedule.py", "diffusion/forward.py", "diff
 SAMPLE, KL, TEMPERATURE, RETURNS = "diffusion/sample.py", "losses/kl.py", "losses/temperature.py", "losses/returns.py"
 HEADS, TRANSFORMER, TORSO, FLAT = (f"networks/{name}.py" for name in ("heads", "transformer", "torso", "mlp"))
 FKL, RKL, OPTIMISE, BOOTSTRAP = (f"agents/{name}.py" for name in ("fkl", "rkl", "optimise", "bootstrap"))
+DQN, IMPALA, R2D2, SEQUENCES = (f"agents/{name}.py" for name in ("dqn", "impala", "r2d2", "sequences"))
+VTRACE, RECURRENT = "losses/vtrace.py", "networks/recurrent.py"
+SEQUENCE_ERRORS = "agents/test_sequences.py::test_r2d2_learns_from_the_errors"
+AGGREGATE, COMPARE = "report/aggregate.py", "report/compare.py"
+GRID, IMAGE = (f"networks/test_torso.py::test_the_{kind}_torso" for kind in ("grid", "image"))
+IMAGE_AS_IT_IS = "self.convolutions, x.reshape(-1, *x.shape[-3:])"
 LAW = "diffusion/test_sample.py::test_every_step_has_the_enumerated_law"
 
 MUTATIONS = [
@@ -112,9 +118,9 @@ MUTATIONS = [
     Mutation(TRANSFORMER, "** -0.5", "** -1.0", "test_features_are_those"),
     Mutation(TRANSFORMER, "modulation + self.step[step][..., None, :]", "modulation", "test_step_adds_its_row"),
     Mutation(TRANSFORMER, "self._gates(layers))].set(1.0)", "self._gates(layers))].set(0.0)", "test_residual_gates"),
-    Mutation(TORSO, "i : i + height, j : j + breadth", "j : j + height, i : i + breadth", "test_the_grid_torso"),
+    Mutation("networks/layers.py", "x[..., i : i + height, j", "x[..., j : j + height, i", GRID),
     Mutation(TORSO, "jnp.max(matches", "jnp.mean(matches", "test_the_grid_torso"),
-    Mutation(TORSO, " / 255.0", "", "test_the_image_torso"),
+    Mutation("networks/images.py", "self.convolutions, x.reshape(-1, *x.shape[-3:]) / 255.0", IMAGE_AS_IT_IS, IMAGE),
     Mutation(
         FLAT,
         "jnp.mean(state, axis=1)",
@@ -122,10 +128,10 @@ MUTATIONS = [
         "networks/test_heads.py::test_the_flat_network_averages",
     ),
     Mutation(FKL, "taken / unit, target / unit", "taken, target", "test_errors_are_measured"),
-    Mutation(FKL, "boot.factor * jnp.mean(q", "boot.factor * jnp.max(q", "test_the_target_is_the_mean"),
+    Mutation(FKL, "rows.factor * jnp.mean(q", "rows.factor * jnp.max(q", "test_the_target_is_the_mean"),
     Mutation(FKL, "config.entropy_decay * total_frames", "1.0 * total_frames", "test_entropy_bonus_fades"),
     Mutation(FKL, "if improve else 1", "", "test_where_only_the_critic_learns"),
-    Mutation(FKL, "improve=i == config.critic_updates - 1", "improve=True", "test_only_the_last_critic_update"),
+    Mutation(FKL, "improve=i == times - 1", "improve=True", "test_only_the_last_critic_update"),
     Mutation(RKL, "sample.value_target) / unit", "sample.value_target)", "test_advantages_bootstrap_through"),
     Mutation(RKL, "config.entropy_decay * total_frames", "1.0 * total_frames", "test_entropy_bonus_is_gone"),
     Mutation(RKL, "jnp.maximum(spread, config.advantage_floor)", "spread", "test_advantages_that_are_all_alike"),
@@ -137,7 +143,33 @@ MUTATIONS = [
         "cut = pick(data.truncated & False, last)",
         "agents/test_fkl.py::test_after_a_truncation",
     ),
+    Mutation(VTRACE, "rho = jnp.minimum(rho_clip, ratio)", "rho = ratio", "test_targets_are_the_sums"),
+    Mutation(VTRACE, "decay * jnp.minimum(trace_clip, ratio)", "decay * ratio", "test_targets_are_the_sums"),
+    Mutation(VTRACE, "discount * (next_value + later)", "discount * next_value", "test_on_policy_it_is_the_n_step"),
+    Mutation("losses/scale.py", "+ SLOPE * x", "", "test_known_values"),
+    Mutation(RETURNS, "jnp.where(truncated, final, shifted)", "shifted", "test_what_follows_a_step"),
+    Mutation(RETURNS, "ended.at[:, -1].set(True)", "ended", "test_n_step_from_every_step"),
+    Mutation(DQN, "weight * optax.huber_loss", "optax.huber_loss", "test_a_row_without_weight"),
+    Mutation(DQN, "if config.double else None", "if False else None", "test_priorities_are_the_errors[True]"),
+    Mutation(
+        OPTIMISE, "updates % period == 0", "updates % period == 1", "agents/test_dqn.py::test_the_target_is_copied"
+    ),
+    Mutation(IMPALA, "made.log_prob - rows.memory", "0.0 * rows.memory", "test_ratios_above_one"),
+    Mutation(R2D2, "0.5 * jnp.mean(weight[:, None] *", "0.5 * jnp.mean(", "agents/test_sequences.py::test_r2d2_weighs"),
+    Mutation(R2D2, "rescale(target) if config", "target if config", SEQUENCE_ERRORS),
+    Mutation(SEQUENCES, "last + 1, 1.0 - cut", "last + 1, 1.0 + 0.0 * cut", SEQUENCE_ERRORS),
+    Mutation(SEQUENCES, "jnp.where(step.ended, 0.0, step.reward)", "step.reward", "test_what_was_done_and_paid"),
+    Mutation(SEQUENCES, "jax.lax.stop_gradient, part(0,", "lambda x: x, part(0,", "test_no_gradient_passes"),
+    Mutation(RECURRENT, "jax.nn.sigmoid(keep) * cell", "cell", "test_the_equations"),
+    Mutation(RECURRENT, "jnp.where(ended, 0.0, reward)", "reward", "test_unrolled_is_step_by_step"),
+    Mutation("experience/replay.py", "** self.config.importance_exponent", "", "test_sequences_are_drawn_by_priority"),
+    Mutation("agents/q_network.py", "out - jnp.mean(out, axis=-1, keepdims=True)", "out", "test_dueling_advantages"),
     Mutation("runner/checkpoint.py", " if leaf.size}", "}", "test_every_game_can_be_saved[rkl-asterix]"),
+    Mutation(AGGREGATE, "cut = runs.shape[-1] // 4", "cut = runs.shape[-1] // 3", "test_iqm_is_scipys"),
+    Mutation(AGGREGATE, "np.median(np.mean(scores, axis=-2), axis=-1)", "np.median(scores, (-2, -1))", "test_median"),
+    Mutation(AGGREGATE, "+ 0.5 * (difference == 0)", "", "test_probability_of_improvement_is_mann_whitney"),
+    Mutation(AGGREGATE, "(times, seeds, tasks)", "(times, seeds, 1)", "test_all_resamples_are_equally_likely"),
+    Mutation(COMPARE, "low <= top_high and high >= top_low", "high >= top.interval.mean", "test_best_and_what"),
     Mutation("bench/drift.py", "masked[None] == left", "masked[None] <= left", "test_one_component_a_step"),
 ]
 

@@ -45,7 +45,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path):
         names = archive.namelist()
     assert "rld2/py.typed" in names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"rld2"}
-    source = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rld2").rglob("*.py")}
+    kinds = ("*.py", "*.json")
+    source = {path.relative_to(ROOT).as_posix() for kind in kinds for path in (ROOT / "rld2").rglob(kind)}
     assert source <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
