@@ -107,14 +107,17 @@ def reproduce(name: str, study: Study, options: ReproduceConfig, cores: int, con
     console.print(_costs(name, planned, at_once))
     failed: list[Job] = []
     if not options.plan:
-        with stop_requests() as asked, _progress(planned, console) as tell:
+        with stop_requests() as asked, _Bar(planned, console) as tell:
             failed, stopped = work([p.job for p in planned], at_once, asked, tell, options.keep_checkpoints)
-        for job in failed:
-            console.print(f"failed: {job.folder}; its last words are in {job.folder / 'output.txt'}")
         if stopped:
             console.print(f"stopped; continue with: rld2 reproduce {name} --scale {options.scale} --out {folder}")
     if write_page(name, study, options.scale, planned, folder):
         console.print(f"page            {folder / 'README.md'}")
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(planned)} runs failed: {', '.join(str(job.folder) for job in failed)}; "
+            f"output.txt in each tells why, and the same command tries them again"
+        )
     return all(p.job.done for p in planned)
 
 
@@ -148,8 +151,8 @@ def _costs(name: str, planned: Sequence[Planned], at_once: int) -> Table:
     return table
 
 
-class _progress:  # noqa: N801 (a context manager)
-    """A bar over all frames of the study, and a line for each run that ends."""
+class _Bar:
+    """Runs done and hours left, which runs are going on and how far, and a line for each that ends."""
 
     def __init__(self, planned: Sequence[Planned], console: Console):
         self.planned = planned

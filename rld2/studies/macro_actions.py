@@ -51,7 +51,7 @@ def atari_table(scale: Scale) -> list[Cell]:
 
 
 def fkl_vs_rkl(scale: Scale) -> list[Cell]:
-    """Equal time: two-core frames are those that take a core five minutes, by the speeds in docs/speed.md."""
+    """Curves are drawn by minutes; two-core frames are a guess at what takes a core five of them."""
     small = scale is TWO_CORE
     sizes = {64: 16, 128: 8, 256: 4} if small else {256: 16, 512: 8, 1024: 4}  # batch: minibatches of a rollout
     frames = {"fkl": {64: 900_000, 128: 600_000, 256: 350_000}, "rkl": dict.fromkeys(sizes, 1_400_000)}

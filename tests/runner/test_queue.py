@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rld2.bench.timing import cores
 from rld2.runner import queue
 from rld2.runner.queue import Evaluation, Job, work
 from tests.tiny import tiny
@@ -100,7 +101,7 @@ def test_checkpoints_are_removed_once_a_run_has_been_evaluated(tmp_path: Path):
     assert not (removed.folder / "checkpoints").exists()
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or cores() < 2, reason="needs two cores to choose from")
 def test_runs_side_by_side_have_a_core_each(tmp_path: Path):
     script = "import os, time; time.sleep(0.3); print(sorted(os.sched_getaffinity(0)), os.environ['XLA_FLAGS'])"
     todo = jobs(tmp_path, a=[script, WRITE], b=[script, WRITE])

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rld2.runner.queue import Evaluation
+from rld2.runner import reproduce as module
+from rld2.runner.queue import Evaluation, Outcome
 from rld2.runner.reproduce import Cell, ReproduceConfig, Study, plan, reproduce, seconds_left
 from tests.tiny import tiny
 
@@ -90,6 +91,12 @@ def test_time_left_follows_from_runs_that_are_done(tmp_path: Path):
     alone = [p for p in planned if p.cell.method == "one way"]
     assert seconds_left(alone, 1) == 64.0
     assert seconds_left(alone, 2) == 32.0
+
+
+def test_runs_that_failed_are_an_error_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "work", lambda jobs, *_: Outcome([jobs[1]], stopped=False))
+    with pytest.raises(ValueError, match=r"1 of 3 runs failed: .*two-ways-seed0; output.txt in each tells why"):
+        run(tmp_path)
 
 
 def test_a_filter_that_fits_nothing_is_refused(tmp_path: Path):
