@@ -128,6 +128,7 @@ MUTATIONS = [
         "networks/test_heads.py::test_the_flat_network_averages",
     ),
     Mutation(FKL, "taken / unit, target / unit", "taken, target", "test_errors_are_measured"),
+    Mutation(FKL, "jnp.mean(counts * optax", "jnp.mean(optax", "test_a_row_without_weight"),
     Mutation(FKL, "rows.factor * jnp.mean(q", "rows.factor * jnp.max(q", "test_the_target_is_the_mean"),
     Mutation(FKL, "config.entropy_decay * total_frames", "1.0 * total_frames", "test_entropy_bonus_fades"),
     Mutation(FKL, "if improve else 1", "", "test_where_only_the_critic_learns"),

@@ -161,6 +161,19 @@ def test_errors_are_measured_in_the_spread_of_the_targets():
     np.testing.assert_allclose(metrics["critic_loss"], 0.5 * np.mean(error**2) / np.var(target), rtol=1e-4)
 
 
+def test_a_row_without_weight_teaches_the_critic_nothing():
+    config = dataclasses.replace(CRITIC_ONLY, target_floor=100.0)  # one unit of errors whatever the targets
+    state, data, rows = learner(), sequences(0, 6, 2), jnp.arange(6)
+    other = data._replace(reward=data.reward + (rows != 4)[:, None])
+
+    def learned(data: Transition) -> Any:
+        batch = Batch(data, None, jnp.asarray(0), (rows == 4) * 1.0)
+        return program(config)[1](state, batch, jax.random.key(0)).state.online
+
+    assert_same(learned(data), learned(other))
+    assert differs(learned(data), state.online)
+
+
 # The states that are improved.
 
 
