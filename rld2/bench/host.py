@@ -36,6 +36,7 @@ class HostResult(NamedTuple):
             "frames": self.frames,
             "updates": self.updates,
             "frames_per_second": speeds,
+            "cores_busy": {name: round(timing.busy, 2) for name, timing in self.timings.items()},
             "gain": round(self.gain, 3),
         }
 

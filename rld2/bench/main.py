@@ -143,9 +143,11 @@ def print_loop(result: LoopResult, memory: int) -> None:
 
 
 def print_host(result: HostResult) -> None:
-    table = Table("", "s", "frames/s", title=f"{result.name}: {result.frames:,} frames, {result.updates} updates")
+    title = f"{result.name}: {result.frames:,} frames, {result.updates} updates"
+    table = Table("", "s", "frames/s", "cores busy", title=title)
     for name, timing in result.timings.items():
-        table.add_row(name, f"{timing.median:.2f} ± {100 * timing.spread:.0f} %", f"{result.speed(name):,.0f}")
+        seconds = f"{timing.median:.2f} ± {100 * timing.spread:.0f} %"
+        table.add_row(name, seconds, f"{result.speed(name):,.0f}", f"{timing.busy:.2f}")
     console.print(table)
     console.print(f"with overlap {result.gain:.2f} times as fast")
 

@@ -20,6 +20,7 @@ class Timing(NamedTuple):
 
     seconds: np.ndarray
     first: float  # of the first call: tracing and compiling included
+    busy: float = float("nan")  # cores this process kept at work, median over rounds
 
     @property
     def median(self) -> float:
@@ -38,21 +39,26 @@ class Timing(NamedTuple):
 
 def interleave(calls: dict[str, tuple[Call, int]], repeats: int) -> dict[str, Timing]:
     """`repeats` rounds in which every call is timed once; a call is given with the units of work it does."""
-    first = {name: _seconds(call) for name, (call, _) in calls.items()}
+    first = {name: _seconds(call)[0] for name, (call, _) in calls.items()}
     for call, _ in calls.values():
         call()
-    rounds: dict[str, list[float]] = {name: [] for name in calls}
+    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(repeats):
-        for name, (call, units) in calls.items():
+        for name, (call, _) in calls.items():
             time.sleep(PAUSE)
-            rounds[name].append(_seconds(call) / units)
-    return {name: Timing(np.array(seconds), first[name]) for name, seconds in rounds.items()}
+            rounds[name].append(_seconds(call))
+    return {name: _timing(np.array(rounds[name]), units, first[name]) for name, (_, units) in calls.items()}
 
 
-def _seconds(call: Call) -> float:
-    start = time.perf_counter()
+def _timing(seconds: np.ndarray, units: int, first: float) -> Timing:
+    return Timing(seconds[:, 0] / units, first, float(np.median(seconds[:, 1] / seconds[:, 0])))
+
+
+def _seconds(call: Call) -> tuple[float, float]:
+    """That passed, and that all threads of this process worked."""
+    start, worked = time.perf_counter(), time.process_time()
     call()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - worked
 
 
 def blocking(function: Callable, *arguments: Any) -> Call:

@@ -81,7 +81,8 @@ def to_json(config: TrainConfig) -> str:
 
 
 def from_json(text: str) -> TrainConfig:
-    """The inverse of `to_json`. Unknown and missing fields are errors that name them."""
+    """The inverse of `to_json`. A field that is missing (the file is older than it) has its default, an unknown one
+    is an error that names it."""
     record = json.loads(text)
     kind = record["agent"].pop("kind")
     if kind not in KINDS:
@@ -93,10 +94,9 @@ def _restore(kind: Any, value: Any, known: dict[str, type] | None = None) -> Any
     """A dataclass (tuple, path, ...) of type `kind` from plain JSON values."""
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
-        names = {f.name for f in dataclasses.fields(kind)}
-        if set(value) != names:
-            wrong = sorted(set(value) ^ names)
-            raise ValueError(f"{kind.__name__} of this version of rld2 does not have exactly these fields: {wrong}")
+        unknown = sorted(set(value) - {f.name for f in dataclasses.fields(kind)})
+        if unknown:
+            raise ValueError(f"{kind.__name__} of this version of rld2 has no field called {', '.join(unknown)}")
         return kind(**{n: _restore((known or {}).get(n, hints[n]), v) for n, v in value.items()})
     if value is None:
         return None

@@ -86,10 +86,22 @@ def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
         return state, jax.tree.map(jnp.mean, metrics)
 
     def jit(function: Callable) -> Callable:
-        return jax.jit(jax.vmap(function), donate_argnums=0)
+        return jax.jit(over_seeds(function), donate_argnums=0)
 
     warm_iterations = math.ceil(experience.prefill / (size * experience.length))
     return Loop(jax.jit(jax.vmap(init)), jit(warm), jit(advance), warm_iterations)
+
+
+def over_seeds(function: Callable) -> Callable:
+    """`function` for every seed of a state. One seed alone is compiled without that axis, which costs gathers time."""
+
+    def mapped(state: LoopState) -> Any:
+        if state.frames.shape[0] > 1:
+            return jax.vmap(function)(state)
+        alone = function(jax.tree.map(lambda x: x[0], state))
+        return jax.tree.map(lambda x: x[None], alone)
+
+    return mapped
 
 
 def _empty(buffer: Buffer, domain: Domain, agent: Agent, learner: Any, collector: Collector) -> Any:

@@ -4,7 +4,6 @@ Every run is a process of its own that calls `rld2 train --resume` and `rld2 eva
 not do by hand.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rld2.runner import log, run
-from rld2.runner.config import TrainConfig, to_json
+from rld2.runner.config import TrainConfig
 
 POLL, TELL = 1.0, 10.0  # seconds between two looks at the processes, and between two reports
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -74,7 +73,7 @@ def prepare(job: Job) -> None:
     path = job.folder / run.CONFIG
     if not path.is_file():
         run.create(job.config)
-    elif json.loads(path.read_text(encoding="utf-8")) != json.loads(to_json(job.config)):
+    elif run.read_config(job.folder) != job.config:
         raise ValueError(
             f"{job.folder} holds a run with another config (made by another version, or changed by hand); "
             f"move it away, or choose another --out"
