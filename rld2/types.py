@@ -67,6 +67,7 @@ class EnvSpec:
     traceable: bool = True
     can_truncate: bool = False
     discount: float = 0.99  # of one primitive step
+    team: bool = False  # each component is a player's, and the observation's leaves have a row for each player
 
 
 class TimeStep(NamedTuple):

@@ -22,7 +22,7 @@ from rld2.losses.temperature import (
     kl_to_uniform,
     solve,
 )
-from rld2.networks.heads import Backbone, Critic
+from rld2.networks.heads import SEQUENTIAL, Backbone, Critic, Value
 from rld2.types import Acted, ActSpec, Agent, Batch, EnvSpec, Metrics, Replay, TimeStep, Transition, Updated
 
 
@@ -39,6 +39,7 @@ class FKLConfig:
     entropy_decay: float = 1.0  # share of the run's frames over which it is reached
     num_samples: int = 8  # M, actions sampled per state for target and improvement
     pairs: str = "chain"  # chain: on-policy diffusion; step / count: pairs of the forward process
+    learn_value: bool = False  # v(s) beside q(s, a): what reverse KL begins with when it takes over
     plan: int = 1  # planner: so many actions are drawn together, only the first is valued and played
     n_step: int = 1  # (macro-)steps of reward before the bootstrap
     unroll: int = 1  # with policy.lstm: steps of a sequence that are learned from,
@@ -60,6 +61,8 @@ class FKLConfig:
         allowed = ["chain", *DRAWS]
         if self.pairs not in allowed:
             raise ValueError(f"pairs must be one of {allowed}, got {self.pairs!r}")
+        if self.policy.denoiser.kind in SEQUENTIAL:
+            raise ValueError(f"forward KL fits a diffusion policy; {self.policy.denoiser.kind!r} learns by rkl")
         if self.plan < 1:
             raise ValueError(f"plan must be 1 (no planner) or more actions, got {self.plan}")
         if self.num_samples < 2:
@@ -80,6 +83,7 @@ Legal = Bool[Array, "b k v"] | None
 class Networks(eqx.Module):
     policy: Policy
     critic: Critic
+    value: Value | None
 
 
 class FKLState(NamedTuple):
@@ -98,7 +102,9 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
     def init(key: Key[Array, ""]) -> FKLState:
         key_policy, key_critic = jax.random.split(key)
         policy = Policy(key_policy, spec, config.policy, config.plan)
-        online = Networks(policy, Critic(key_critic, spec.action, policy.torso.num_out, config.critic))
+        critic = Critic(key_critic, spec.action, policy.torso.num_out, config.critic)
+        value = Value(key_critic, policy.torso.num_out, config.policy.embedding) if config.learn_value else None
+        online = Networks(policy, critic, value)
         log_temperature = jnp.log(jnp.asarray(config.temperature.initial, jnp.float32))
         return FKLState(
             online=online,
@@ -142,7 +148,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
 
     def policy_loss(
         policy: Policy,
-        embedding: Float[Array, "b d"],
+        embedding: Float[Array, "b *k d"],
         legal: Legal,
         chain: Chain,
         weights: Float[Array, "b m"],
@@ -231,7 +237,13 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             bonus = anneal(config.entropy, config.final_entropy, frames, config.entropy_decay * total_frames)
             actor_loss, spread = policy_loss(online.policy, embedded.after, rows.legal, chain, weights, bonus, key_pair)
             extra |= {"policy_loss": actor_loss, "entropy": spread}
-            return critic_loss + config.policy_weight * actor_loss, (error, extra)
+            total = critic_loss + config.policy_weight * actor_loss
+            if online.value is not None:
+                state_value = online.value(jax.lax.stop_gradient(embedded.after))
+                expected = jnp.mean(q, axis=-1).reshape(-1, *[1] * (state_value.ndim - 1))
+                extra |= {"value_loss": jnp.mean(jnp.square((state_value - expected) / unit))}
+                total = total + 0.5 * extra["value_loss"]
+            return total, (error, extra)
 
         gradient, (error, extra) = eqx.filter_grad(loss, has_aux=True)(state.online)
         share = config.optimiser.share_at(frames, total_frames)

@@ -14,6 +14,7 @@ from rld2.agents.policy import FACTORISED, PolicyConfig
 from rld2.diffusion.sample import entropy
 from rld2.losses.returns import following, step_discount
 from rld2.losses.vtrace import vtrace
+from rld2.networks.heads import SEQUENTIAL
 from rld2.types import Acted, ActSpec, Agent, Batch, EnvSpec, Metrics, Rollout, TimeStep, Updated
 
 
@@ -35,6 +36,10 @@ class IMPALAConfig:
         check_decay(self.entropy_decay)
         if self.policy.lstm:
             raise ValueError(f"IMPALA has no recurrent policy (policy.lstm must be 0, got {self.policy.lstm}); fkl has")
+        if self.policy.denoiser.kind in SEQUENTIAL:
+            raise ValueError(
+                f"IMPALA draws all components at once, {self.policy.denoiser.kind!r} does not; rkl learns it"
+            )
         if self.policy.steps != 1 or self.policy.sampler.kind != "ancestral":
             raise ValueError(
                 f"IMPALA draws all components at once (policy.steps 1, sampler ancestral), got steps "
@@ -52,6 +57,10 @@ class Play(NamedTuple):
 
 def make_impala(config: IMPALAConfig, spec: EnvSpec, total_frames: int) -> Agent:
     optimiser = config.optimiser.build()
+    if spec.team:
+        raise ValueError(
+            f"IMPALA has no form for teams, and {spec.name} is one; take rkl, with independent players: mappo"
+        )
     if spec.num_envs % config.groups:
         raise ValueError(f"groups={config.groups} must divide num_envs={spec.num_envs}")
 
@@ -66,8 +75,9 @@ def make_impala(config: IMPALAConfig, spec: EnvSpec, total_frames: int) -> Agent
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (observation, legal, action))
         observation, legal, action = flat
         embedding = networks.policy.torso(observation)
-        masks = jnp.full_like(action, spec.action.mask_token)[:, None]
-        logits = networks.policy.predict(embedding, legal)(masks, jnp.ones(masks.shape[:2], jnp.int32))[:, 0]
+        masks = jnp.full_like(action, spec.action.mask_token)
+        tokens = jnp.stack([masks, action], axis=1)
+        logits = networks.policy.chain_logits(embedding, legal, tokens, jax.random.key(0))[:, 0]
         parts = jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], axis=-1)[..., 0]
         made = Play(jnp.sum(parts, axis=-1), jnp.sum(entropy(logits), axis=-1), networks.value(embedding))
         return jax.tree.map(lambda x: x.reshape(lead), made)

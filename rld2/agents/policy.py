@@ -8,12 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from rld2.agents.sequential import SequentialPolicy
 from rld2.diffusion.elbo import Predict
 from rld2.diffusion.sample import Chain, Sampler, legal_logits, sample
 from rld2.diffusion.schedule import Schedule
-from rld2.networks.heads import Backbone, Denoiser
+from rld2.networks.heads import SEQUENTIAL, Backbone, Denoiser
 from rld2.networks.images import ImageKind
 from rld2.networks.recurrent import RecurrentTorso
+from rld2.networks.sequential import SequentialNetwork
+from rld2.networks.team import TeamConfig, TeamTorso
 from rld2.networks.torso import Torso
 from rld2.types import ActionSpec, ActSpec, EnvSpec
 
@@ -32,11 +35,15 @@ class PolicyConfig:
     torso: ImageKind = "convolutional"  # of images: the DQN papers', or IMPALA's deep one
     lstm: int = 0  # units of an LSTM behind the torso; 0: the policy sees the present only
     step_conditioning: bool = False  # whether the network is told n
+    team: TeamConfig = TeamConfig()  # of a domain whose observation has a row for each player
+    order: Literal["fixed", "permuted"] = "fixed"  # autoregressive, mat: of the components; permuted: anew each update
 
     def __post_init__(self) -> None:
         self.schedule_for(1)
         if self.lstm < 0:
             raise ValueError(f"lstm must be 0 (none) or a number of units, got {self.lstm}")
+        if self.order not in ("fixed", "permuted"):
+            raise ValueError(f"order must be one of ['fixed', 'permuted'], got {self.order!r}")
         if self.patterns < 0:
             raise ValueError(f"patterns must be 0 or more, got {self.patterns}")
 
@@ -48,10 +55,21 @@ class PolicyConfig:
 FACTORISED = PolicyConfig(steps=1, denoiser=Backbone("independent", width=128))  # all components at once, each alone
 
 
+def make_torso(key: Key[Array, ""], spec: EnvSpec, config: PolicyConfig) -> Torso | RecurrentTorso | TeamTorso:
+    if spec.team:
+        if config.lstm:
+            raise ValueError(f"a team's policy has no memory yet (policy.lstm must be 0, got {config.lstm})")
+        return TeamTorso(key, spec.observation, config.embedding, config.team)
+    torso = Torso(key, spec.observation, config.embedding, config.patterns, config.torso)
+    if not config.lstm:
+        return torso
+    return RecurrentTorso(jax.random.fold_in(key, 1), torso, spec.action, config.lstm)
+
+
 class Policy(eqx.Module):
     """pi_theta(a | s). One embedding per state; `predict` closes over it for the samplers and losses."""
 
-    torso: Torso | RecurrentTorso
+    torso: Torso | RecurrentTorso | TeamTorso
     denoiser: Denoiser
     action: ActionSpec = eqx.field(static=True)
     schedule: Schedule = eqx.field(static=True)
@@ -63,9 +81,7 @@ class Policy(eqx.Module):
         self.action = spec.action.repeated(plan)
         self.schedule = config.schedule_for(self.action.length)
         self.sampler = config.sampler
-        torso = Torso(key_torso, spec.observation, config.embedding, config.patterns, config.torso)
-        key_lstm = jax.random.fold_in(key_torso, 1)
-        self.torso = RecurrentTorso(key_lstm, torso, spec.action, config.lstm) if config.lstm else torso
+        self.torso = make_torso(key_torso, spec, config)
         steps = self.schedule.steps if config.step_conditioning else None
         self.denoiser = Denoiser(key_denoiser, self.action, self.torso.num_out, config.denoiser, steps)
 
@@ -81,6 +97,18 @@ class Policy(eqx.Module):
             return legal_logits(self.denoiser(tokens, condition, step), self.action, allowed)
 
         return predict
+
+    def chain_logits(
+        self,
+        embedding: Float[Array, "b *k d"],
+        legal: Bool[Array, "b k v"] | None,
+        tokens: Int[Array, "b steps k"],
+        key: Key[Array, ""],
+    ) -> Float[Array, "b steps-1 k v"]:
+        """Logits at every state of a chain that a step leaves from."""
+        before = tokens[:, :-1]
+        step = jnp.broadcast_to(jnp.arange(self.schedule.steps, 0, -1), before.shape[:2])
+        return self.predict(embedding, legal)(before, step)
 
     def sample(
         self,
@@ -104,3 +132,18 @@ class Policy(eqx.Module):
 
         at = predict if schedule == trained else predict_at
         return sample(key, at, self.action, schedule, sampler, embedding.shape[0], num_samples)
+
+
+AnyPolicy = Policy | SequentialPolicy
+
+
+def make_policy(key: Key[Array, ""], spec: EnvSpec, config: PolicyConfig) -> AnyPolicy:
+    """A diffusion policy, or one that chooses component after component if its network is of that kind."""
+    kind = config.denoiser.kind
+    if kind not in SEQUENTIAL:
+        return Policy(key, spec, config)
+    key_torso, key_network = jax.random.split(key)
+    torso = make_torso(key_torso, spec, config)
+    sizes = (config.denoiser.width, config.denoiser.layers, config.denoiser.heads)
+    network = SequentialNetwork(key_network, spec.action, torso.num_out, *sizes, asks=kind == "mat")
+    return SequentialPolicy(torso, network, spec.action, config.order == "permuted")

@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from rld2.agents.actor_critic import ActorCritic, ActorCriticState, actor_critic
 from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay
-from rld2.agents.policy import Policy, PolicyConfig
-from rld2.losses.kl import StepTerms, rkl_loss, step_terms
+from rld2.agents.policy import AnyPolicy, Policy, PolicyConfig
+from rld2.losses.kl import StepTerms, positions_loss, rkl_loss, step_terms
 from rld2.losses.returns import following, gae, step_discount
 from rld2.losses.temperature import TemperatureConfig, effective_sample_size, kl_to_uniform, solve
 from rld2.types import Acted, ActSpec, Agent, Batch, EnvSpec, Metrics, Rollout, TimeStep, Updated
@@ -35,6 +35,8 @@ class RKLConfig:
     advantage_floor: float = 1e-2  # advantages are divided by their spread, but by no less than this
     kl_penalty: Literal["none", "fixed", "exact"] = "none"  # lambda * KL to the rollout's policy
     temperature: TemperatureConfig = TemperatureConfig()  # where lambda comes from, if there is a penalty
+    per_position: bool = False  # teams: every player's ratio times its own advantage; else the joint one, the mean
+    central_value: bool = False  # teams: a player's value also sees the mean over the team
 
     def __post_init__(self) -> None:
         check_decay(self.entropy_decay)
@@ -52,11 +54,15 @@ class RKLConfig:
 
 
 class Memory(NamedTuple):
-    """What acting leaves for learning: the chain with axes (e, n + 1, k), the kept sets, the value."""
+    """What acting leaves for learning: the chain with axes (e, n + 1, k), the kept sets, the value.
+
+    Logits are kept if the policy draws all at once (PPO); those of a chain are computed again, in larger pieces.
+    """
 
     tokens: Int[Array, "*e n+1 k"]
     kept: Bool[Array, "*e n k v"] | None
     value: Float[Array, "*e"]
+    logits: Float[Array, "*e 1 k v"] | None
 
 
 class Sample(NamedTuple):
@@ -66,8 +72,8 @@ class Sample(NamedTuple):
     legal: Bool[Array, "*b k v"] | None
     memory: Memory
     old_logits: Float[Array, "*b n k v"]
-    advantage: Float[Array, "*b"]
-    value_target: Float[Array, "*b"]
+    advantage: Float[Array, "*b"]  # with an axis of players where each has its own
+    value_target: Float[Array, "*b"]  # likewise
 
 
 def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
@@ -79,6 +85,8 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         )
     if config.kl_penalty == "exact":
         config.temperature.check(num_samples)
+    if (config.per_position or config.central_value) and not spec.team:
+        raise ValueError(f"per_position and central_value are for teams, and {spec.name} is none; leave them off")
     token_dtype = jnp.uint8 if spec.action.mask_token < 256 else jnp.int32
 
     def act(networks: ActorCritic, step: TimeStep, carry: None, key: Key[Array, ""], how: ActSpec | None) -> Acted:
@@ -86,19 +94,23 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         embedding = policy.torso(step.observation)
         chain = policy.sample(key, embedding, step.legal, how=how)
         kept = None if chain.kept is None else jnp.moveaxis(chain.kept[:, :, 0], 0, 1)
-        tokens = jnp.moveaxis(chain.tokens[:, :, 0], 0, 1).astype(token_dtype)
-        memory = Memory(tokens, kept, networks.value(embedding))
+        tokens = jnp.moveaxis(chain.tokens[:, :, 0], 0, 1)
+        at_once = isinstance(policy, Policy) and policy.schedule.steps == 1
+        logits = policy.chain_logits(embedding, step.legal, tokens, key) if at_once else None
+        memory = Memory(tokens.astype(token_dtype), kept, networks.value(embedding), logits)
         return Acted(chain.action[:, 0], memory, chain=chain.tokens[:, :, 0])
 
-    def logits_of(policy: Policy, embedding: Float[Array, "b d"], sample: Sample) -> Float[Array, "b n k v"]:
-        """Logits at every state of the stored chains."""
-        before = sample.memory.tokens[:, :-1].astype(jnp.int32)
-        step = jnp.broadcast_to(jnp.arange(policy.schedule.steps, 0, -1), before.shape[:2])
-        return policy.predict(embedding, sample.legal)(before, step)
+    def logits_of(
+        policy: AnyPolicy, embedding: Float[Array, "b *k d"], sample: Sample, key: Key[Array, ""]
+    ) -> Float[Array, "b n k v"]:
+        """Logits at every state of the stored chains; by the same key, in the same order of components."""
+        return policy.chain_logits(embedding, sample.legal, sample.memory.tokens.astype(jnp.int32), key)
 
-    def terms_of(policy: Policy, embedding: Float[Array, "b d"], sample: Sample) -> StepTerms:
+    def terms_of(
+        policy: AnyPolicy, embedding: Float[Array, "b *k d"], sample: Sample, key: Key[Array, ""]
+    ) -> StepTerms:
         return step_terms(
-            logits_of(policy, embedding, sample),
+            logits_of(policy, embedding, sample, key),
             sample.old_logits,
             sample.memory.tokens.astype(jnp.int32),
             sample.memory.kept,
@@ -106,7 +118,11 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             policy.action.mask_token,
         )
 
-    def prepare(networks: ActorCritic, batch: Batch) -> tuple[Sample, Float[Array, ""], Metrics]:
+    def of_each(shared: Array, value: Float[Array, "t e *k"]) -> Array:
+        """What a step brought the team, as every player's own."""
+        return jnp.broadcast_to(shared[..., None], value.shape) if spec.team else shared
+
+    def prepare(networks: ActorCritic, batch: Batch, key: Key[Array, ""]) -> tuple[Sample, Float[Array, ""], Metrics]:
         """Advantages, value targets and old logits of a rollout, flattened to (t * e, ...); the advantages' unit."""
         data = batch.data
         value = data.memory.value
@@ -114,9 +130,15 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         final = None
         if spec.can_truncate:
             final = jax.lax.map(lambda x: networks.value(networks.policy.torso(x)), data.final_observation)
-        next_value = following(value, last_value, final, data.truncated)
+        next_value = following(value, last_value, final, of_each(data.truncated, value))
         discount = step_discount(spec.discount, data.duration, data.terminated)
-        advantage = gae(data.reward, discount, value, next_value, data.terminated | data.truncated, config.gae_decay)
+        ended = data.terminated | data.truncated
+        reward, discount, ended = (of_each(x, value) for x in (data.reward, discount, ended))
+        advantage = gae(reward, discount, value, next_value, ended, config.gae_decay)
+        value_target = advantage + value
+        explained = 1.0 - jnp.var(advantage) / jnp.maximum(jnp.var(value_target), 1e-8)
+        if spec.team and not config.per_position:
+            advantage = jnp.mean(advantage, axis=-1)
         spread = jnp.std(advantage)
         unit = jnp.maximum(spread, config.advantage_floor)
         scaled = (advantage - jnp.mean(advantage)) / unit
@@ -127,30 +149,29 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             observation, legal, memory = rows
             embedding = networks.policy.torso(observation)
             empty = jnp.zeros(())
-            return logits_of(networks.policy, embedding, Sample(observation, legal, memory, empty, empty, empty))
+            return logits_of(networks.policy, embedding, Sample(observation, legal, memory, empty, empty, empty), key)
 
-        # in minibatch-sized pieces: the old policy's logits cost no more memory than a gradient step
-        old_logits = jax.lax.map(old, rows)
         observation, legal, memory = rows
+        # in minibatch-sized pieces: the old policy's logits cost no more memory than a gradient step
+        old_logits = jax.lax.map(old, rows) if memory.logits is None else memory.logits
         samples = Sample(
             observation,
             legal,
             memory,
             old_logits,
-            *(x.reshape(config.minibatches, -1) for x in (scaled, advantage + value)),
+            *(x.reshape(config.minibatches, -1, *x.shape[2:]) for x in (scaled, value_target)),
         )
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
-        explained = 1.0 - jnp.var(advantage) / jnp.maximum(jnp.var(advantage + value), 1e-8)
         return flat, unit, {"advantage_spread": spread, "value": jnp.mean(value), "explained_variance": explained}
 
-    def temperature_for(advantage: Float[Array, " b"], frames: Int[Array, ""]) -> tuple[Float[Array, ""], Metrics]:
+    def temperature_for(advantage: Float[Array, "b *k"], frames: Int[Array, ""]) -> tuple[Float[Array, ""], Metrics]:
         """lambda of the KL penalty: one dual over all samples of the rollout, whose weights are softmax(A / lambda)."""
         how = config.temperature
         if config.kl_penalty == "none":
             return jnp.zeros(()), {}
         if config.kl_penalty == "fixed":
             return jnp.asarray(how.initial), {"temperature": jnp.asarray(how.initial)}
-        rows = advantage[None]
+        rows = advantage.reshape(1, -1)
         solved = solve(rows, how.budget_at(frames), jnp.ones(1), how.minimum, how.maximum)
         weights = jax.nn.softmax(rows / solved.value)
         return solved.value, {
@@ -161,15 +182,17 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         }
 
     def update(state: ActorCriticState, batch: Batch, key: Key[Array, ""]) -> Updated:
-        samples, unit, report = prepare(state.networks, batch)
+        key_order = jax.random.fold_in(key, config.epochs)
+        samples, unit, report = prepare(state.networks, batch, key_order)
         temperature, extra = temperature_for(samples.advantage, batch.frames)
         share = config.optimiser.share_at(batch.frames, total_frames)
         bonus = anneal(config.entropy, config.final_entropy, batch.frames, config.entropy_decay * total_frames)
 
         def loss(networks: ActorCritic, sample: Sample) -> tuple[Float[Array, ""], Metrics]:
             embedding = networks.policy.torso(sample.observation)
-            terms = terms_of(networks.policy, embedding, sample)
-            actor = jnp.mean(rkl_loss(terms, sample.advantage, config.clip, temperature))
+            terms = terms_of(networks.policy, embedding, sample, key_order)
+            fit = positions_loss if config.per_position else rkl_loss
+            actor = jnp.mean(fit(terms, sample.advantage, config.clip, temperature))
             spread = jnp.mean(jnp.sum(terms.entropy, axis=-1))
             critic = jnp.mean(jnp.square((networks.value(embedding) - sample.value_target) / unit))
             unmasking = jnp.maximum(jnp.sum(terms.unmasks), 1)
@@ -198,7 +221,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         return Updated(state._replace(updates=state.updates + 1), metrics | report | extra)
 
     return Agent(
-        init=actor_critic(config.policy, spec, optimiser),
+        init=actor_critic(config.policy, spec, optimiser, config.central_value),
         policy=lambda state: state.networks,
         act=act,
         update=update,

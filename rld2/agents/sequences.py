@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from rld2.agents.bootstrap import bootstrap
 from rld2.losses.returns import n_step_along, step_discount
 from rld2.networks.recurrent import Recall, RecurrentTorso, no_recall
+from rld2.networks.team import TeamTorso
 from rld2.networks.torso import Torso
 from rld2.types import ActionSpec, EnvSpec, TimeStep, Transition
 
@@ -55,8 +56,8 @@ def embed(torso: RecurrentTorso, data: Transition, burn_in: int) -> Float[Array,
 
 
 class Embedded(NamedTuple):
-    before: Float[Array, "n d"]  # the states acted in
-    after: Float[Array, "n d"]  # states that follow
+    before: Float[Array, "n *k d"]  # the states acted in
+    after: Float[Array, "n *k d"]  # states that follow
 
 
 class Lessons(NamedTuple):
@@ -99,7 +100,7 @@ def lessons(data: Transition, spec: EnvSpec, n_step: int, burn_in: int) -> Lesso
 
 
 class Perceived(NamedTuple):
-    embedding: Float[Array, "e d"]
+    embedding: Float[Array, "e *k d"]
     recall: Recall | None  # before the step: stored with it
     carry: Recall | None  # after it, but for the action
 
@@ -107,7 +108,7 @@ class Perceived(NamedTuple):
         return None if self.carry is None else self.carry._replace(action=action)
 
 
-def perceive(torso: Torso | RecurrentTorso, step: TimeStep, carry: Recall | None) -> Perceived:
+def perceive(torso: Torso | RecurrentTorso | TeamTorso, step: TimeStep, carry: Recall | None) -> Perceived:
     """The embedding a policy acts on; `carry` is None for a torso without memory."""
     if not isinstance(torso, RecurrentTorso):
         return Perceived(torso(step.observation), None, None)

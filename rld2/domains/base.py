@@ -20,7 +20,8 @@ class Outcome(NamedTuple):
 @runtime_checkable
 class Env(Protocol):
     """A single environment in JAX; all a user has to write. An optional method `legal(state) -> Bool[k, v]`, an
-    optional attribute `noop` (an action that is always legal) and an optional `can_truncate` are honoured."""
+    optional attribute `noop` (an action that is always legal), an optional `can_truncate` and an optional `team` (see
+    `EnvSpec`) are honoured."""
 
     @property
     def action(self) -> ActionSpec: ...
@@ -51,6 +52,7 @@ class VectorDomain:
             num_envs=num_envs,
             can_truncate=step_cap is not None or getattr(env, "can_truncate", False),
             discount=discount,
+            team=getattr(env, "team", False),
         )
 
     def _legal(self, env_state: Any) -> Bool[Array, "e k v"] | None:

@@ -5,17 +5,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from rld2.domains import atari
+from rld2.domains import atari, pettingzoo
+from rld2.domains.agreement import Agreement
 from rld2.domains.base import Env, VectorDomain
+from rld2.domains.jumanji import TEAMS, JumanjiTeam
 from rld2.domains.macro import MacroDomain
 from rld2.domains.minatar import GAMES, MinAtar
+from rld2.domains.pettingzoo import Make
 from rld2.domains.toy import CoordinationBandit, KeyDoor, Recall
 from rld2.types import Domain
+
+AnyEnv = Env | Make
 
 
 @dataclass(frozen=True)
 class DomainConfig:
-    """What to play: minatar/GAME, atari/GAME or toy/NAME; `rld2 presets` shows them all."""
+    """What to play: minatar/GAME, atari/GAME, teams/NAME, pettingzoo/NAME or toy/NAME; `rld2 presets` shows them."""
 
     name: str = "minatar/breakout"
     macro: int = 1  # K: actions played open-loop by one decision
@@ -44,11 +49,21 @@ def _minatar(game: str) -> Callable[[DomainConfig], Env]:
     return lambda config: MinAtar(game, sticky=config.sticky, minimal=config.actions == "minimal")
 
 
+def _agreement(players: int) -> Callable[[DomainConfig], Env]:
+    return lambda _: Agreement(players)
+
+
+def _team(name: str) -> Callable[[DomainConfig], Env]:
+    return lambda _: JumanjiTeam(name)
+
+
 ENVS: dict[str, Callable[[DomainConfig], Env]] = {
     **{f"minatar/{game}": _minatar(game) for game in GAMES},
     "toy/bandit": lambda _: CoordinationBandit(),
     "toy/keydoor": lambda _: KeyDoor(),
     "toy/recall": lambda _: Recall(),
+    **{f"toy/agreement-{players}": _agreement(players) for players in range(2, 9)},
+    **{f"teams/{team}": _team(team) for team in TEAMS},
 }
 
 
@@ -67,6 +82,17 @@ def _atari(game: str) -> Callable[[DomainConfig], Domain]:
 
 
 HOSTED: dict[str, Callable[[DomainConfig], Domain]] = {f"atari/{game}": _atari(game) for game in atari.GAMES}
+ZOO = "pettingzoo/"  # and behind it a name of its registry, or a module of another package
+
+
+def _pettingzoo(config: DomainConfig, make: Make) -> Domain:
+    if config.macro > 1:
+        raise ValueError(
+            f"macro must be 1 on {config.name}: agents may die in the middle of a plan; got {config.macro}"
+        )
+    return pettingzoo.PettingZoo(
+        make, config.num_envs, name=config.name, step_cap=config.step_cap, discount=config.discount
+    )
 
 
 def nearest(name: str, names: Iterable[str], most: int = 8) -> list[str]:
@@ -84,10 +110,15 @@ def make_env(config: DomainConfig) -> Env:
     return ENVS[config.name](config)
 
 
-def make_domain(config: DomainConfig, env: Env | None = None) -> Domain:
-    """The domain a config describes, around `env` where the user brings one."""
+def make_domain(config: DomainConfig, env: AnyEnv | None = None) -> Domain:
+    """The domain a config describes, around `env` where the user brings one: in JAX, or what makes a parallel
+    environment of PettingZoo."""
+    if env is not None and not isinstance(env, Env):
+        return _pettingzoo(config, env)
     if env is None and config.name in HOSTED:
         return HOSTED[config.name](config)
+    if env is None and config.name.startswith(ZOO):
+        return _pettingzoo(config, pettingzoo.named(config.name.removeprefix(ZOO)))
     env = make_env(config) if env is None else env
     domain = VectorDomain(env, config.num_envs, name=config.name, step_cap=config.step_cap, discount=config.discount)
     return MacroDomain(domain, config.macro) if config.macro > 1 else domain

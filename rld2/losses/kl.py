@@ -56,10 +56,20 @@ def _pairs_at(
 class StepTerms(NamedTuple):
     """Of every reverse step of stored chains, comparing the policy with the one that drew them."""
 
-    log_ratio: Float[Array, "*b n"]  # log p_theta(a^{n-1} | a^n) - log p_old(a^{n-1} | a^n)
+    log_ratios: Float[Array, "*b n k"]  # log mu_theta - log mu_old of each token unmasked in the step; else 0
     kl: Float[Array, "*b n"]  # KL(p_theta || p_old) of the step, in closed form
     entropy: Float[Array, "*b n"]  # of mu, summed over the positions unmasked in the step
-    unmasks: Bool[Array, "*b n"]  # the step unmasks something
+    unmasked: Bool[Array, "*b n k"]  # in the step
+
+    @property
+    def log_ratio(self) -> Float[Array, "*b n"]:
+        """log p_theta(a^{n-1} | a^n) - log p_old(a^{n-1} | a^n)"""
+        return jnp.sum(self.log_ratios, axis=-1)
+
+    @property
+    def unmasks(self) -> Bool[Array, "*b n"]:
+        """The step unmasks something."""
+        return jnp.any(self.unmasked, axis=-1)
 
 
 def step_terms(
@@ -86,10 +96,10 @@ def step_terms(
     kl = jnp.sum(mu * jnp.where(mu > 0.0, log_mu - log_old, 0.0), axis=-1)
     abar = jnp.asarray(schedule.abar[:0:-1], jnp.float32)
     return StepTerms(
-        log_ratio=jnp.sum(jnp.where(is_unmasked, ratio, 0.0), axis=-1),
+        log_ratios=jnp.where(is_unmasked, ratio, 0.0),
         kl=abar * jnp.sum(jnp.where(is_masked, kl, 0.0), axis=-1),
         entropy=jnp.sum(jnp.where(is_unmasked, entropy(restrict(logits, kept)), 0.0), axis=-1),
-        unmasks=jnp.any(is_unmasked, axis=-1),
+        unmasked=is_unmasked,
     )
 
 
@@ -97,7 +107,19 @@ def rkl_loss(
     terms: StepTerms, advantage: Float[Array, "*b"], clip: float, temperature: Float[Array, ""] | float
 ) -> Float[Array, "*b"]:
     """Reverse KL: clipped single-step surrogates with the final action's advantage, plus lambda * KL, over steps."""
-    ratio = jnp.exp(terms.log_ratio)
-    gain = advantage[..., None]
-    surrogate = jnp.minimum(ratio * gain, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * gain)
+    surrogate = clipped(jnp.exp(terms.log_ratio), advantage[..., None], clip)
     return jnp.sum(-surrogate + temperature * terms.kl, axis=-1)
+
+
+def positions_loss(
+    terms: StepTerms, advantage: Float[Array, "*b k"], clip: float, temperature: Float[Array, ""] | float
+) -> Float[Array, "*b"]:
+    """The same with a ratio of its own for every position, times that position's advantage."""
+    surrogate = clipped(jnp.exp(terms.log_ratios), advantage[..., None, :], clip)
+    gain = jnp.sum(jnp.where(terms.unmasked, surrogate, 0.0), axis=-1)
+    return jnp.sum(-gain + temperature * terms.kl, axis=-1)
+
+
+def clipped(ratio: Float[Array, "..."], advantage: Float[Array, "..."], clip: float) -> Float[Array, "..."]:
+    """PPO's surrogate."""
+    return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)

@@ -13,15 +13,18 @@ from rld2.networks.mlp import FlatNetwork, IndependentNetwork, matched_hidden
 from rld2.networks.transformer import Transformer
 from rld2.types import ActionSpec
 
-KINDS = ("transformer", "mlp", "independent")
+DENOISERS = ("transformer", "mlp", "independent")
+SEQUENTIAL = ("autoregressive", "mat")  # one component after the other: `networks.sequential`
+KINDS = (*DENOISERS, *SEQUENTIAL)
 
 
 @dataclass(frozen=True)
 class Backbone:
     """Sizes of a denoiser or critic. `mlp` is the paper's ablation, with the parameter count of the transformer;
-    `independent` sees the state only (with one reverse step: what a policy without dependence is)."""
+    `independent` sees the state only (with one reverse step: what a policy without dependence is); `autoregressive`
+    and `mat` are no denoisers but choose one component after the other."""
 
-    kind: Literal["transformer", "mlp", "independent"] = "transformer"
+    kind: Literal["transformer", "mlp", "independent", "autoregressive", "mat"] = "transformer"
     width: int = 32
     layers: int = 1
     heads: int = 1
@@ -35,6 +38,8 @@ class Backbone:
     def build(
         self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, steps: int | None
     ) -> Transformer | FlatNetwork | IndependentNetwork:
+        if self.kind in SEQUENTIAL:
+            raise ValueError(f"{self.kind!r} neither denoises nor values actions; take one of {list(DENOISERS)}")
         if self.kind == "independent":
             return IndependentNetwork(key, spec.length, num_condition, self.width, self.layers)
 

@@ -61,8 +61,12 @@ class IndependentNetwork(eqx.Module):
         self.layers = MLP(key, (num_condition, *([width] * (layers - 1)), length * width), final_scale=2.0**0.5)
         self.length, self.width = length, width
 
-    def condition(self, state: Float[Array, "b c"]) -> Float[Array, "b 1 k d"]:
-        return jax.nn.relu(self.layers(state)).reshape(-1, 1, self.length, self.width)
+    def condition(self, state: Float[Array, "b *k c"]) -> Float[Array, "b 1 k d"]:
+        """Of embeddings per position, each position sees its own."""
+        features = jax.nn.relu(self.layers(state)).reshape(*state.shape[:-1], self.length, self.width)
+        if state.ndim == 3:
+            features = jnp.moveaxis(jnp.diagonal(features, axis1=1, axis2=2), -1, 1)
+        return features[:, None]
 
     def __call__(
         self, tokens: Int[Array, "b s k"], condition: Float[Array, "b 1 k d"], step: Int[Array, "b s"] | None

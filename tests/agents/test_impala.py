@@ -12,7 +12,7 @@ import pytest
 from rld2.agents.actor_critic import ActorCriticState
 from rld2.agents.impala import IMPALAConfig, make_impala
 from rld2.agents.optimise import OptimiserConfig
-from rld2.agents.policy import FACTORISED, PolicyConfig
+from rld2.agents.policy import FACTORISED, Policy, PolicyConfig
 from rld2.networks.heads import Backbone
 from rld2.types import ActionSpec, Batch, EnvSpec, Transition, beginning
 from tests.exact import assert_refused
@@ -37,6 +37,7 @@ def program(config: IMPALAConfig):
 def log_probs(state: ActorCriticState, observation: jax.Array) -> np.ndarray:
     """Of all six actions of one state, part by part."""
     policy = state.networks.policy
+    assert isinstance(policy, Policy)
     masks = jnp.full((1, 1, 2), SPEC.action.mask_token)
     logits = policy.predict(policy.torso(observation[None]), None)(masks, jnp.ones((1, 1), int))[0, 0]
     parts = np.asarray(jax.nn.log_softmax(logits))

@@ -15,6 +15,7 @@ from rld2.losses.kl import (
     fkl_loss,
     later_chain_pairs,
     mirror_descent_weights,
+    positions_loss,
     rkl_loss,
     step_terms,
 )
@@ -341,7 +342,7 @@ def test_summed_step_kl_is_that_of_chains_and_bounds_that_of_actions():
 )
 def test_clipping(ratio, advantage, loss, slope):
     def of(log_ratio):
-        terms = StepTerms(log_ratio[None], jnp.zeros(1), jnp.zeros(1), jnp.ones(1, bool))
+        terms = StepTerms(log_ratio[None, None], jnp.zeros(1), jnp.zeros(1), jnp.ones((1, 1), bool))
         return rkl_loss(terms, jnp.asarray(advantage), 0.2, 0.0)
 
     got = jax.value_and_grad(of)(jnp.log(jnp.asarray(ratio)))
@@ -349,8 +350,17 @@ def test_clipping(ratio, advantage, loss, slope):
 
 
 def test_loss_adds_the_weighted_kl_of_all_steps():
-    terms = StepTerms(jnp.zeros((2, 3)), jnp.arange(6.0).reshape(2, 3), jnp.zeros((2, 3)), jnp.ones((2, 3), bool))
+    kl = jnp.arange(6.0).reshape(2, 3)
+    terms = StepTerms(jnp.zeros((2, 3, 1)), kl, jnp.zeros((2, 3)), jnp.ones((2, 3, 1), bool))
     np.testing.assert_allclose(rkl_loss(terms, jnp.array([1.0, -1.0]), 0.2, 0.5), [-3 + 1.5, 3 + 6.0])
+
+
+def test_positions_are_clipped_one_by_one_with_their_own_advantage():
+    log_ratios = jnp.log(jnp.asarray([[[1.5, 1.1, 0.5]]]))
+    unmasked = jnp.asarray([[[True, True, False]]])
+    terms = StepTerms(jnp.where(unmasked, log_ratios, 0.0), jnp.zeros((1, 1)), jnp.zeros((1, 1)), unmasked)
+    advantage = jnp.asarray([[1.0, -2.0, 5.0]])
+    np.testing.assert_allclose(positions_loss(terms, advantage, 0.2, 0.0), [-1.2 + 2.2], rtol=1e-6)
 
 
 def test_codes_number_the_states_of_the_chain():

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rld2.networks.heads import KINDS, Backbone, Critic, Denoiser, Value
+from rld2.networks.heads import DENOISERS, Backbone, Critic, Denoiser, Value
 from rld2.networks.layers import num_parameters
 from rld2.networks.mlp import FlatNetwork, IndependentNetwork
 from rld2.networks.transformer import Transformer
@@ -16,7 +16,7 @@ Body = Transformer | FlatNetwork | IndependentNetwork
 
 SPEC = ActionSpec((2, 4, 3))
 C = 5
-every_kind = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "independent"])
+every_kind = pytest.mark.parametrize("kind", [kind for kind in DENOISERS if kind != "independent"])
 
 
 def denoiser(kind, steps: int | None = 3) -> Denoiser:
