@@ -167,9 +167,11 @@ def export(arguments: Sequence[str]) -> None:
 
     options = tyro.cli(Export, args=list(arguments), prog="rld2 export")
     config = run.read_config(options.run)
-    setup = run.set_up(config)
+    phase = run.phase_at(options.run)
+    setup = run.set_up(config, phase=phase)
     path = options.out if options.out is not None else options.run / "policy.safetensors"
-    write(path, config, setup.domain.spec, run.policy_of(setup, run.restore(options.run, setup), options.index))
+    policy = run.policy_of(setup, run.restore(options.run, setup), options.index)
+    write(path, config, setup.domain.spec, policy, phase)
     console.print(f"wrote {path}; open it with rld2.load({str(path)!r})")
 
 

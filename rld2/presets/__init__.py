@@ -1,9 +1,12 @@
 """Experiments by name."""
 
+import re
+
 from rld2.domains.atari import GAMES as ATARI
+from rld2.domains.jumanji import TEAMS
 from rld2.domains.minatar import GAMES as MINATAR
 from rld2.domains.registry import nearest
-from rld2.presets import atari, minatar, toy
+from rld2.presets import atari, minatar, teams, toy
 from rld2.runner.config import TrainConfig
 
 DEFAULT = "minatar/breakout/rkl"
@@ -12,6 +15,11 @@ PRESETS: dict[str, TrainConfig] = {}
 for _game in MINATAR:
     PRESETS |= minatar.presets_of(_game)
 PRESETS |= toy.presets()
+for _players in range(2, 9):
+    PRESETS |= teams.agreement(_players)
+for _team in TEAMS:
+    PRESETS |= teams.jumanji(_team)
+PRESETS |= teams.zoo("butterfly/knights_archers_zombies-v11", 1_000_000)
 for _game in ATARI:
     PRESETS |= atari.presets_of(_game)
 
@@ -24,9 +32,10 @@ def preset(name: str) -> TrainConfig:
 
 
 def by_line() -> dict[str, list[str]]:
-    """The names of all presets by the line that stands for them in a list: one for the same of all Atari games."""
+    """The names of all presets by the line that stands for them in a list: one for the same of all Atari games, and of
+    the agreement game for any number of players."""
     lines: dict[str, list[str]] = {}
     for name in PRESETS:
-        suite, *_, kind = name.split("/")
-        lines.setdefault(f"atari/GAME/{kind}" if suite == "atari" else name, []).append(name)
+        line = re.sub(r"^atari/\w+/", "atari/GAME/", re.sub(r"^toy/agreement-\d/", "toy/agreement-K/", name))
+        lines.setdefault(line, []).append(name)
     return lines

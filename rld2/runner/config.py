@@ -12,12 +12,13 @@ from rld2.agents.dqn import DQNConfig, make_dqn
 from rld2.agents.fkl import FKLConfig, make_fkl
 from rld2.agents.impala import IMPALAConfig, make_impala
 from rld2.agents.r2d2 import R2D2Config, make_r2d2
+from rld2.agents.relay import RelayConfig
 from rld2.agents.rkl import RKLConfig, make_rkl
 from rld2.diffusion.sample import sampler_named
 from rld2.domains.registry import DomainConfig
 from rld2.types import ActSpec, Agent, EnvSpec
 
-AgentConfig = FKLConfig | RKLConfig | DQNConfig | IMPALAConfig | R2D2Config
+AgentConfig = FKLConfig | RKLConfig | RelayConfig | DQNConfig | IMPALAConfig | R2D2Config
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,14 @@ MAKERS: dict[type, Any] = {
     IMPALAConfig: make_impala,
     R2D2Config: make_r2d2,
 }
-KINDS = {"fkl": FKLConfig, "rkl": RKLConfig, "dqn": DQNConfig, "impala": IMPALAConfig, "r2d2": R2D2Config}
+KINDS = {
+    "fkl": FKLConfig,
+    "rkl": RKLConfig,
+    "fkl-then-rkl": RelayConfig,
+    "dqn": DQNConfig,
+    "impala": IMPALAConfig,
+    "r2d2": R2D2Config,
+}
 
 
 def how_to_act(config: TrainConfig, sampler: str | None = None, steps: int | None = None) -> ActSpec:
@@ -69,8 +77,14 @@ def kind_of(agent: AgentConfig) -> str:
     return next(kind for kind, config in KINDS.items() if isinstance(agent, config))
 
 
-def make_agent(config: TrainConfig, spec: EnvSpec) -> Agent:
-    return MAKERS[type(config.agent)](config.agent, spec, config.frames)
+def phases(config: TrainConfig) -> tuple[AgentConfig, ...]:
+    """The agents of a run, one after the other; most runs have one."""
+    return config.agent.phases if isinstance(config.agent, RelayConfig) else (config.agent,)
+
+
+def make_agent(config: TrainConfig, spec: EnvSpec, phase: int = 0) -> Agent:
+    agent = phases(config)[phase]
+    return MAKERS[type(agent)](agent, spec, config.frames)
 
 
 def to_json(config: TrainConfig) -> str:
@@ -84,6 +98,8 @@ def from_json(text: str) -> TrainConfig:
     """The inverse of `to_json`. A field that is missing (the file is older than it) has its default, an unknown one
     is an error that names it."""
     record = json.loads(text)
+    if "domain" not in record:
+        raise ValueError("it names no domain")
     kind = record["agent"].pop("kind")
     if kind not in KINDS:
         raise ValueError(f"agent kind must be one of {sorted(KINDS)}, got {kind!r}")

@@ -20,7 +20,7 @@ from rld2.types import ActionSpec, ActSpec, Agent, EnvSpec, beginning
 FORMAT = "rld2-policy-1"
 
 
-def export(path: Path, config: TrainConfig, spec: EnvSpec, policy: PyTree) -> None:
+def export(path: Path, config: TrainConfig, spec: EnvSpec, policy: PyTree, phase: int = 0) -> None:
     """Write `policy` (of one seed) to `path`; the header holds config, action and observation, and a checksum."""
     tensors = _tensors(policy)
     header = {
@@ -30,6 +30,8 @@ def export(path: Path, config: TrainConfig, spec: EnvSpec, policy: PyTree) -> No
         "observation": json.dumps(_describe(spec.observation)),
         "discount": repr(spec.discount),
         "can_truncate": json.dumps(spec.can_truncate),
+        "team": json.dumps(spec.team),
+        "phase": json.dumps(phase),
     }
     header["sha256"] = _digest(header, tensors)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,8 +126,9 @@ def load(path: str | Path) -> LoadedPolicy:
         num_envs=config.domain.num_envs,
         can_truncate=json.loads(header["can_truncate"]),
         discount=float(header["discount"]),
+        team=json.loads(header.get("team", "false")),
     )
-    agent = make_agent(config, spec)
+    agent = make_agent(config, spec, json.loads(header.get("phase", "0")))
     shapes = jax.eval_shape(lambda key: agent.policy(agent.init(key)), jax.random.key(0))
     expected = jax.tree_util.tree_leaves_with_path(shapes)
     names = [jax.tree_util.keystr(at) for at, _ in expected]

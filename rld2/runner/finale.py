@@ -7,8 +7,7 @@ from typing import Any
 import jax
 from rich.console import Console
 
-from rld2.domains.base import Env
-from rld2.domains.registry import make_domain
+from rld2.domains.registry import AnyEnv, make_domain
 from rld2.report.atari_scores import with_human_scale
 from rld2.report.plots import learning_curve
 from rld2.report.tables import over_seeds, score_table
@@ -32,7 +31,7 @@ def evaluate(
     step_cap: int | None = 10_000,
     how: ActSpec | None = None,
     seed: int = FINALE_SEED,
-    env: Env | None = None,
+    env: AnyEnv | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of the score table: one a seed, all seeds together, and random play on the same domain."""
     domain = make_domain(with_envs(config.domain, episodes, step_cap), env)
@@ -116,7 +115,7 @@ def film(
 def _opened(folder: Path, config: TrainConfig, trained: Trained | None) -> tuple[run.Setup, LoopState]:
     if trained is not None:
         return trained.setup, trained.state
-    setup = run.set_up(config)
+    setup = run.set_up(config, phase=run.phase_at(folder))
     return setup, run.restore(folder, setup)
 
 

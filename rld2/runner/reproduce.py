@@ -25,7 +25,7 @@ from rld2.runner.queue import Evaluation, Job, work
 from rld2.runner.train import stop_requests
 
 # frames a second of one core (Intel Xeon, 2 GHz), for the estimate before a study starts; then its own runs tell
-RATES = {"fkl": 2500, "rkl": 5000, "dqn": 2500, "impala": 10_000, "r2d2": 2000}
+RATES = {"fkl": 2500, "rkl": 5000, "fkl-then-rkl": 3500, "dqn": 2500, "impala": 10_000, "r2d2": 2000}
 ON_ATARI = 150  # of any method with its two-core networks
 
 

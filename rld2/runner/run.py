@@ -3,23 +3,24 @@
 config.json      the resolved config          checkpoints/     Orbax, by frames
 log.jsonl        one report a line            tensorboard/     the same numbers
 evaluation.json  the last evaluation          curve.png, replay.gif
+handover.json    of a run of two agents: after how many frames the second took over
 """
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from rld2.domains.base import Env
-from rld2.domains.registry import make_domain
+from rld2.domains.registry import AnyEnv, make_domain
 from rld2.runner import checkpoint
 from rld2.runner.config import TrainConfig, from_json, make_agent, to_json
 from rld2.runner.host_loop import build_host
 from rld2.runner.loop import Loop, LoopState, build
 from rld2.types import Agent, Domain
 
-CONFIG, CHECKPOINTS = "config.json", "checkpoints"
+CONFIG, CHECKPOINTS, HANDOVER = "config.json", "checkpoints", "handover.json"
 
 
 class Setup(NamedTuple):
@@ -31,9 +32,10 @@ class Setup(NamedTuple):
     keys: Any
 
 
-def set_up(config: TrainConfig, env: Env | None = None) -> Setup:
+def set_up(config: TrainConfig, env: AnyEnv | None = None, phase: int = 0) -> Setup:
+    """`phase`: which of the run's agents, where there are two."""
     domain = make_domain(config.domain, env)
-    agent = make_agent(config, domain.spec)
+    agent = make_agent(config, domain.spec, phase)
     per_iteration = config.domain.num_envs * agent.experience.length * config.domain.macro
     iterations = max(1, config.log_frames // per_iteration)
     if domain.spec.traceable:
@@ -77,6 +79,19 @@ def read_config(folder: Path) -> TrainConfig:
         return from_json(path.read_text(encoding="utf-8"))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def phase_at(folder: Path) -> int:
+    """Which agent the newest checkpoint is of: the second one since the handover."""
+    path = folder / HANDOVER
+    if not path.is_file():
+        return 0
+    frames = checkpoint.latest(folder / CHECKPOINTS)
+    return int(frames is not None and frames >= json.loads(path.read_text(encoding="utf-8"))["frames"])
+
+
+def note_handover(folder: Path, frames: int) -> None:
+    (folder / HANDOVER).write_text(json.dumps({"frames": frames}) + "\n", encoding="utf-8")
 
 
 def restore(folder: Path, setup: Setup) -> LoopState:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from rld2.domains.base import Env
-from rld2.runner import checkpoint, run
+from rld2.domains.registry import AnyEnv
+from rld2.runner import checkpoint, log, run
 from rld2.runner.config import TrainConfig
+from rld2.runner.handover import Relay
 from rld2.runner.log import Logger
 from rld2.runner.loop import LoopState
 from rld2.types import Metrics
@@ -53,7 +54,7 @@ def stop_requests() -> Iterator[Callable[[], str | None]]:
 
 def train(
     config: TrainConfig,
-    env: Env | None = None,
+    env: AnyEnv | None = None,
     *,
     resume: Path | None = None,
     on_log: Callable[[dict[str, Any]], bool | None] | None = None,
@@ -63,7 +64,8 @@ def train(
     Stopped in any way, the run is checkpointed where it stands and `resume` continues it bit for bit; on a host domain
     it continues with new episodes and a replay that is filled again.
     """
-    setup = run.set_up(config, env)
+    phase = 0 if resume is None else run.phase_at(resume)
+    setup = run.set_up(config, env, phase)
     needs = setup.loop.check()
     folder = run.create(config) if resume is None else resume
     checkpoints = folder / run.CHECKPOINTS
@@ -80,13 +82,18 @@ def train(
         if needs is not None:
             logger.say(needs)
         started = time.monotonic()
+        relay = Relay(config, folder, phase, [] if anew else log.read(folder))
         while frames < config.frames:
             state, metrics = setup.loop.advance(state)
             frames = int(np.mean(state.frames))
             record = report(state, metrics, frames, time.monotonic() - started)
             logger.write(record)
+            handover = relay.due(record)
+            if handover:
+                setup, state = relay.pass_on(state, frames, env)
+                logger.say(f"reverse KL takes over at {frames:,} frames")
             stop = asked() or ("on_log" if on_log is not None and on_log(record) is False else None)
-            if stop or frames >= config.frames or frames - saved >= config.checkpoint_frames:
+            if stop or handover or frames >= config.frames or frames - saved >= config.checkpoint_frames:
                 checkpoint.save(checkpoints, frames, state)
                 saved = frames
             if stop:

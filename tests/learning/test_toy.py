@@ -1,7 +1,9 @@
 """Every agent reaches the known optimum of the toy problems, with every one of three seeds."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +18,22 @@ pytestmark = pytest.mark.learning
 AGENTS = ["fkl", "rkl", "ppo", "impala", "dqn"]
 
 
-def scores(name: str, folder: Path) -> list[float]:
-    """Mean evaluation score of each of three seeds of a preset, as it is."""
+def until(bar: float) -> Callable[[dict[str, Any]], bool]:
+    """An `on_log` that stops a run after three reports in a row in which every seed has reached the bar."""
+    reached = [0]
+
+    def on_log(record: dict[str, Any]) -> bool:
+        good = all(value is not None and value >= bar for value in record["return"])
+        reached[0] = reached[0] + 1 if good else 0
+        return reached[0] < 3
+
+    return on_log
+
+
+def scores(name: str, bar: float, folder: Path) -> list[float]:
+    """Mean evaluation score of each of three seeds of a preset that ends once training has stayed above the bar."""
     config = dataclasses.replace(preset(name), seeds=3, out=folder / "run")
-    trained = train(config)
+    trained = train(config, on_log=until(bar))
     rows = evaluate(config, trained.setup, trained.state, episodes=200, step_cap=200)
     means = [row["mean"] for row in rows if isinstance(row["seed"], int)]
     print(f"{name}: {means}, random play {rows[-1]['mean']}")
@@ -31,7 +45,7 @@ def scores(name: str, folder: Path) -> list[float]:
 @pytest.mark.parametrize("agent", AGENTS)
 def test_bandit(agent: str, tmp_path: Path):
     assert CoordinationBandit().optimum == 1.0
-    assert min(scores(f"toy/bandit/{agent}", tmp_path)) >= 0.95
+    assert min(scores(f"toy/bandit/{agent}", 0.96, tmp_path)) >= 0.95
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -40,11 +54,11 @@ def test_keydoor(agent: str, tmp_path: Path):
     env = KeyDoor()
     best = float(np.mean(env.optimal_values(1.0)[: env.size]))
     np.testing.assert_allclose(best, 0.89, atol=1e-6)
-    assert min(scores(f"toy/keydoor/{agent}", tmp_path)) >= best - 0.03
+    assert min(scores(f"toy/keydoor/{agent}", best - 0.02, tmp_path)) >= best - 0.03
 
 
 @pytest.mark.parametrize("agent", ["fkl", "r2d2"])
 def test_recall(agent: str, tmp_path: Path):
     """Without memory nobody can be right more often than one time in four."""
     assert Recall().optimum == 1.0
-    assert min(scores(f"toy/recall/{agent}", tmp_path)) >= 0.95
+    assert min(scores(f"toy/recall/{agent}", 0.96, tmp_path)) >= 0.95

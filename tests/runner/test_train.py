@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 from rld2.presets import DEFAULT, preset
 from rld2.runner import checkpoint, log, run
@@ -27,16 +25,7 @@ from tests.tiny import FKL, POLICY, RKL, tiny
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _shared_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A run that is continued compiles the program of the one before: as in use, it is taken from a cache."""
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("programs")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_compilation_cache_dir", None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
-    compilation_cache.reset_cache()
+pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 class StopAfter:
