@@ -7,11 +7,12 @@ ARGS ?=
 EXTRAS_train := minatar
 EXTRAS_test := minatar,dev
 EXTRAS_atari := minatar,dev,atari
+EXTRAS_teams := minatar,dev,teams
 EXTRAS_bench := minatar,dev,bench
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test lint format learning gates atari bench wheel clean
+.PHONY: help train test lint format learning gates atari teams bench wheel clean
 
 help: ## print this help
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,10 +37,13 @@ learning: .venv/.installed-test ## tests that train until a known return
 	$(BIN)/pytest -m learning -n 2 $(ARGS)
 
 gates: .venv/.installed-test ## planted failures: does every gate bite?
-	$(BIN)/pytest -m slow $(ARGS)
+	$(BIN)/pytest -m slow -n 2 $(ARGS)
 
 atari: .venv/.installed-atari ## tests that play Atari games
 	$(BIN)/pytest -m atari $(ARGS)
+
+teams: .venv/.installed-teams ## tests that play games of jumanji and PettingZoo
+	$(BIN)/pytest -m teams $(ARGS)
 
 bench: .venv/.installed-bench ## measure speed, PyTorch included; ARGS="..." goes to `rld2 bench`
 	@$(BIN)/rld2 bench $(ARGS)

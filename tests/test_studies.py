@@ -19,10 +19,9 @@ def test_cells_differ_from_each_other(name: str, scale: str):
     assert len({cell.title for cell in cells}) == len(cells)
     configs = [dataclasses.replace(cell.config, name="") for cell in cells]
     assert len(set(configs)) == len(configs) or name == "baseline-search"  # there, draws may repeat
-    domain = "minatar" if scale == "two-core" or name == "minatar-table" else "atari"
-    assert {cell.config.domain.name.partition("/")[0] for cell in cells} == {
-        "atari" if name == "atari-table" else domain
-    }
+    suites = {"minatar-table": {"minatar"}, "atari-table": {"atari"}, "teams-table": {"toy", "teams"}}
+    usual = {"minatar" if scale == "two-core" else "atari"}
+    assert {cell.config.domain.name.partition("/")[0] for cell in cells} == suites.get(name, usual)
 
 
 def test_the_table_has_every_method_on_every_game():

@@ -14,12 +14,13 @@ from rld2.bench.host import HostResult, measure_host
 from rld2.bench.lengths import lengths_record, lengths_table, measure_lengths
 from rld2.bench.loop import WHOLE, LoopResult, measure_loop, peak_memory
 from rld2.bench.problem import Sizes
+from rld2.bench.sampling import measure_sampling, sampling_record, sampling_table
 from rld2.bench.scaling import Series, measure_scaling, plot
 from rld2.bench.timing import Timing, machine
 from rld2.bench.update import FIRST, OURS, PEAK, UpdateResult, has_torch, measure
 from rld2.presets import DEFAULT, preset
 
-PARTS = ("loop", "update", "scaling", "baselines", "lengths")
+PARTS = ("loop", "update", "scaling", "baselines", "lengths", "sampling")
 ON_REQUEST = ("host",)  # needs an extra of its own
 MEMORY_LIMIT, OVERHEAD_LIMIT = 2 * 2**30, 1.15
 console = Console()
@@ -32,6 +33,7 @@ class BenchConfig:
     parts: tuple[str, ...] = PARTS
     """loop: the default preset's training loop; update: one update beside PyTorch; scaling: its growth with K and M;
     baselines: PPO and DQN beside plain code of the same sizes; lengths: updates of RL-D2 and DQN-Macro by macro length;
+    sampling: one joint action in N steps, and one player after the other;
     host (on request): a loop whose environments play while it learns, and one in which they take turns."""
     repeats: int = 11
     """Rounds; medians over them are reported."""
@@ -91,6 +93,10 @@ def run(config: BenchConfig) -> None:
         rows = measure_lengths(config.repeats)
         console.print(lengths_table(rows))
         record["lengths"] = lengths_record(rows)
+    if "sampling" in config.parts:
+        samples = measure_sampling(config.repeats)
+        console.print(sampling_table(samples))
+        record["sampling"] = sampling_record(samples)
     if "host" in config.parts:
         host = measure_host(preset(config.host_preset), config.repeats)
         print_host(host)

@@ -1,0 +1,34 @@
+"""Joint actions of K players: RL-D2 beside what chooses them one after the other, and what chooses them alone."""
+
+from rld2.presets import preset
+from rld2.runner.reproduce import Cell
+from rld2.studies.scales import SCALES, Scale, vary
+
+METHODS = {
+    "rkl": "RL-D2 RKL",
+    "fkl": "RL-D2 FKL",
+    "fkl-then-rkl": "FKL, then RKL",
+    "mat": "MAT",
+    "autoregressive": "autoregressive",
+    "mappo": "MAPPO",
+    "ippo": "IPPO",
+}
+PLAYERS = {"two-core": (2, 4, 8), "paper": (2, 3, 4, 5, 6, 7, 8)}
+# frames at two-core scale: until reverse KL stands still in foraging; what a core plays in about ten minutes elsewhere
+FRAMES = {"foraging": 200_000, "connector": 60_000, "warehouse": 200_000}
+
+
+def teams_table(scale: Scale) -> list[Cell]:
+    """The agreement game with its known optimum, and three games of jumanji."""
+    small = scale is SCALES["two-core"]
+    games = [
+        Cell(title, vary(preset(f"toy/agreement-{players}/{method}"), evaluation_episodes=500), seeds=3)
+        for players in PLAYERS["two-core" if small else "paper"]
+        for method, title in METHODS.items()
+    ]
+    teams = [
+        Cell(title, vary(preset(f"teams/{team}/{method}"), frames=frames if small else 20 * frames), seeds=5)
+        for team, frames in FRAMES.items()
+        for method, title in METHODS.items()
+    ]
+    return games + teams
