@@ -40,10 +40,10 @@ gates: .venv/.installed-test ## planted failures: does every gate bite?
 	$(BIN)/pytest -m slow -n 2 $(ARGS)
 
 atari: .venv/.installed-atari ## tests that play Atari games
-	$(BIN)/pytest -m atari $(ARGS)
+	$(BIN)/pytest -m atari -n 2 $(ARGS)
 
 teams: .venv/.installed-teams ## tests that play games of jumanji and PettingZoo
-	$(BIN)/pytest -m teams $(ARGS)
+	$(BIN)/pytest -m teams -n 2 $(ARGS)
 
 bench: .venv/.installed-bench ## measure speed, PyTorch included; ARGS="..." goes to `rld2 bench`
 	@$(BIN)/rld2 bench $(ARGS)
