@@ -150,6 +150,13 @@ MUTATIONS = [
     Mutation("losses/scale.py", "+ SLOPE * x", "", "test_known_values"),
     Mutation(KL, "jnp.where(terms.unmasked, surrogate, 0.0)", "surrogate", "test_positions_are_clipped_one_by_one"),
     Mutation("networks/sequential.py", "kept.key.shape[1]) <= place", "kept.key.shape[1]) < 99", "test_step_by_step"),
+    Mutation(
+        FKL,
+        "online.value(jax.lax.stop_gradient(embedded.after))",
+        "online.value(embedded.after)",
+        "test_a_value_learned_beside_q",
+    ),
+    Mutation(FKL, "jnp.mean(q, axis=-1).reshape(", "jnp.sum(q, axis=-1).reshape(", "test_a_value_learned_beside_q"),
     Mutation("agents/relay.py", "policy=before.online.policy, head", "head", "test_the_second_agent_starts_from"),
     Mutation("agents/relay.py", "max(history, key", "min(history, key", "test_patience_hands_over"),
     Mutation("domains/agreement.py", "agreed & ~paid", "agreed", "test_an_agreement_pays_once"),

@@ -161,6 +161,33 @@ def test_errors_are_measured_in_the_spread_of_the_targets():
     np.testing.assert_allclose(metrics["critic_loss"], 0.5 * np.mean(error**2) / np.var(target), rtol=1e-4)
 
 
+def test_a_value_learned_beside_q_is_that_of_the_samples_and_disturbs_nothing():
+    """What a handover takes along. The critic does not look at the action, so the samples' mean is known."""
+    optimiser = dataclasses.replace(CONFIG.optimiser, max_gradient_norm=1e9)
+    still = dataclasses.replace(CONFIG, target_floor=10.0, optimiser=optimiser)
+    config = dataclasses.replace(still, learn_value=True)
+    made, known = program(config)[0].init(jax.random.key(0)), learner(False)
+    online, target = (
+        dataclasses.replace(new, policy=old.policy, critic=old.critic)
+        for new, old in ((made.online, known.online), (made.target, known.target))
+    )
+    # far off, so that a gradient into the torso would be seen
+    online = eqx.tree_at(lambda n: n.value.body.layers[-1].bias, online, replace_fn=lambda bias: bias + 1000.0)
+    data = sequences(0, 6, 2)
+    after, metrics, _ = update(config, made._replace(online=online, target=target), data)
+    embedding = known.online.policy.torso(data.observation[:, 1])
+    goals = np.array([value(known.target, observation) for observation in data.observation[:, 1]])
+    assert online.value is not None
+    error = np.mean((np.asarray(online.value(embedding)) - goals) ** 2) / 10.0**2
+    np.testing.assert_allclose(metrics["value_loss"], error, rtol=1e-4)
+    assert differs(after.online.value, online.value)
+    alone = update(still, known, data)[0]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+        *(eqx.filter((s.online.policy, s.online.critic), eqx.is_array) for s in (after, alone)),
+    )
+
+
 def test_a_row_without_weight_teaches_the_critic_nothing():
     config = dataclasses.replace(CRITIC_ONLY, target_floor=100.0)  # one unit of errors whatever the targets
     state, data, rows = learner(), sequences(0, 6, 2), jnp.arange(6)
