@@ -10,9 +10,13 @@ EXTRAS_atari := minatar,dev,atari
 EXTRAS_teams := minatar,dev,teams
 EXTRAS_bench := minatar,dev,bench
 
+# what gfootball is built with, and needs when it runs
+DEBIAN := git cmake build-essential libgl1-mesa-dev libegl1 libegl1-mesa-dev libsdl2-dev libsdl2-image-dev \
+	libsdl2-ttf-dev libsdl2-gfx-dev libboost-all-dev libdirectfb-dev libst-dev mesa-utils xvfb x11vnc
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test lint format learning gates atari teams bench wheel clean
+.PHONY: help train test lint format learning gates atari teams football bench wheel clean
 
 help: ## print this help
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -45,6 +49,8 @@ atari: .venv/.installed-atari ## tests that play Atari games
 teams: .venv/.installed-teams ## tests that play games of jumanji and PettingZoo
 	$(BIN)/pytest -m teams -n 2 $(ARGS)
 
+football: .venv/.installed-football ## install Google Research Football: Debian packages (as root), then a build, once
+
 bench: .venv/.installed-bench ## measure speed, PyTorch included; ARGS="..." goes to `rld2 bench`
 	@$(BIN)/rld2 bench $(ARGS)
 
@@ -60,6 +66,22 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: apt install python3.11 python3.11-venv" >&2; exit 1; }
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; v=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 		echo "Python's venv module is missing or incomplete: apt install python$$v-venv" >&2; exit 1; }
+
+# A plain install fails: the build script asks python3 for psutil, which pip's isolated builds and the system's Python
+# do not have. pip keeps the wheel.
+.venv/.installed-football: constraints.txt | .venv/.installed-test
+	@dpkg -s $(DEBIAN) >/dev/null 2>&1 || { \
+		test "$$(id -u)" = 0 && root= || root=sudo; \
+		test -z "$$root" || command -v sudo >/dev/null || { \
+			echo "make football installs Debian packages, which needs root, and there is no sudo: run it as root" >&2; exit 1; }; \
+		echo "Installing Debian packages for gfootball, which needs root."; \
+		$$root apt-get update -qq && \
+		$$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(DEBIAN); }
+	@echo "Installing gfootball into .venv; the first time it is built, which takes some ten minutes."
+	@$(BIN)/pip install -qq --disable-pip-version-check wheel setuptools -c constraints.txt
+	@PATH="$(CURDIR)/$(BIN):$$PATH" pip install -qq --disable-pip-version-check --no-build-isolation --no-deps gfootball -c constraints.txt
+	@$(BIN)/pip install -qq --disable-pip-version-check gym absl-py six opencv-python-headless -c constraints.txt
+	@touch $@
 
 .venv/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing rld2[$(EXTRAS_$*)] into .venv; the first time this takes minutes."

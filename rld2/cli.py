@@ -40,14 +40,14 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Replay:
-    """Film a trained policy: the game, and next to it the action being unmasked step by step."""
+    """Film a trained policy: the game, and next to it the action being unmasked step by step; football from above."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder made by `rld2 train`."""
     out: Path | None = None
     """A .gif or .mp4 file; None: replay.gif in the run folder."""
-    decisions: int = 60
-    """(Macro-)actions to show at most; the film ends with the episode."""
+    decisions: int | None = None
+    """(Macro-)actions to show at most; the film ends with the episode. None: 60, of football 400."""
     fps: int = 8
     """Pictures a second."""
     sampler: str | None = None
@@ -122,7 +122,8 @@ def presets(arguments: Sequence[str]) -> None:
     table = Table("preset", "agent", "K", "frames", title="rld2 train PRESET")
     for line, names in by_line().items():
         config = PRESETS[names[0]]
-        mark = " (default)" if line == DEFAULT else f" ({len(names)} games)" if len(names) > 1 else ""
+        what = "scenarios" if line.startswith("football/") else "games"
+        mark = " (default)" if line == DEFAULT else f" ({len(names)} {what})" if len(names) > 1 else ""
         table.add_row(line + mark, kind_of(config.agent), str(config.domain.macro), f"{config.frames:,}")
     console.print(table)
 

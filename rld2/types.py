@@ -68,6 +68,7 @@ class EnvSpec:
     can_truncate: bool = False
     discount: float = 0.99  # of one primitive step
     team: bool = False  # each component is a player's, and the observation's leaves have a row for each player
+    legal: bool = False  # every step tells which values are legal
 
 
 class TimeStep(NamedTuple):

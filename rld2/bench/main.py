@@ -10,6 +10,7 @@ from rich.table import Table
 
 from rld2.bench import flops
 from rld2.bench.baselines import BaselineResult, measure_baselines
+from rld2.bench.football import LEAST, FootballResult, measure_football
 from rld2.bench.host import HostResult, measure_host
 from rld2.bench.lengths import lengths_record, lengths_table, measure_lengths
 from rld2.bench.loop import WHOLE, LoopResult, measure_loop, peak_memory
@@ -21,7 +22,7 @@ from rld2.bench.update import FIRST, OURS, PEAK, UpdateResult, has_torch, measur
 from rld2.presets import DEFAULT, preset
 
 PARTS = ("loop", "update", "scaling", "baselines", "lengths", "sampling")
-ON_REQUEST = ("host",)  # needs an extra of its own
+ON_REQUEST = ("host", "football")  # need something of their own
 MEMORY_LIMIT, OVERHEAD_LIMIT = 2 * 2**30, 1.15
 console = Console()
 
@@ -34,7 +35,8 @@ class BenchConfig:
     """loop: the default preset's training loop; update: one update beside PyTorch; scaling: its growth with K and M;
     baselines: PPO and DQN beside plain code of the same sizes; lengths: updates of RL-D2 and DQN-Macro by macro length;
     sampling: one joint action in N steps, and one player after the other;
-    host (on request): a loop whose environments play while it learns, and one in which they take turns."""
+    host (on request): a loop whose environments play while it learns, and one in which they take turns; football (on
+    request): collecting beside as many bare gfootball processes."""
     repeats: int = 11
     """Rounds; medians over them are reported."""
     lengths: tuple[int, ...] = (4, 8)
@@ -43,6 +45,8 @@ class BenchConfig:
     """Whose loop is measured."""
     host_preset: str = "atari/breakout/dqn"
     """Whose is for host."""
+    football_preset: str = "football/pass_and_shoot/rkl"
+    """Whose is for football."""
     out: Path = Path("runs/bench")
     """Folder of bench.json and bench.png."""
 
@@ -101,6 +105,10 @@ def run(config: BenchConfig) -> None:
         host = measure_host(preset(config.host_preset), config.repeats)
         print_host(host)
         record["host"] = host.record()
+    if "football" in config.parts:
+        football = measure_football(preset(config.football_preset), config.repeats)
+        print_football(football)
+        record["football"] = football.record()
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     console.print(f"written: {path}")
 
@@ -156,6 +164,15 @@ def print_host(result: HostResult) -> None:
         table.add_row(name, seconds, f"{result.speed(name):,.0f}", f"{timing.busy:.2f}")
     console.print(table)
     console.print(f"with overlap {result.gain:.2f} times as fast")
+
+
+def print_football(result: FootballResult) -> None:
+    table = Table("", "ms a step of all", "steps/s", title=f"{result.name}: {result.processes} processes that play")
+    for name, timing in result.timings.items():
+        table.add_row(name, milliseconds(timing), f"{result.speed(name):,.0f}")
+    console.print(table)
+    over = "" if result.share >= LEAST else ", MISSED"
+    console.print(f"collecting / bare = {result.share:.2f} (at least {LEAST}{over})")
 
 
 def print_scaling(results: dict[str, Series]) -> None:

@@ -53,6 +53,7 @@ class VectorDomain:
             can_truncate=step_cap is not None or getattr(env, "can_truncate", False),
             discount=discount,
             team=getattr(env, "team", False),
+            legal=hasattr(env, "legal"),
         )
 
     def _legal(self, env_state: Any) -> Bool[Array, "e k v"] | None:

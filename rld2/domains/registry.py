@@ -8,6 +8,8 @@ from typing import Literal
 from rld2.domains import atari, pettingzoo
 from rld2.domains.agreement import Agreement
 from rld2.domains.base import Env, VectorDomain
+from rld2.domains.football.domain import Football
+from rld2.domains.football.scenarios import SCENARIOS
 from rld2.domains.jumanji import TEAMS, JumanjiTeam
 from rld2.domains.macro import MacroDomain
 from rld2.domains.minatar import GAMES, MinAtar
@@ -20,7 +22,7 @@ AnyEnv = Env | Make
 
 @dataclass(frozen=True)
 class DomainConfig:
-    """What to play: minatar/GAME, atari/GAME, teams/NAME, pettingzoo/NAME or toy/NAME; `rld2 presets` shows them."""
+    """What to play: minatar/GAME, atari/GAME, football/SCENARIO, teams/NAME, pettingzoo/NAME, toy/NAME."""
 
     name: str = "minatar/breakout"
     macro: int = 1  # K: actions played open-loop by one decision
@@ -81,7 +83,19 @@ def _atari(game: str) -> Callable[[DomainConfig], Domain]:
     )
 
 
-HOSTED: dict[str, Callable[[DomainConfig], Domain]] = {f"atari/{game}": _atari(game) for game in atari.GAMES}
+def _football(scenario: str) -> Callable[[DomainConfig], Domain]:
+    def make(config: DomainConfig) -> Domain:
+        if config.macro != 1:
+            raise ValueError(f"football has no macro-actions: domain.macro must be 1, got {config.macro}")
+        return Football(scenario, config.num_envs, step_cap=config.step_cap, discount=config.discount)
+
+    return make
+
+
+HOSTED: dict[str, Callable[[DomainConfig], Domain]] = {
+    **{f"atari/{game}": _atari(game) for game in atari.GAMES},
+    **{f"football/{scenario}": _football(scenario) for scenario in SCENARIOS},
+}
 ZOO = "pettingzoo/"  # and behind it a name of its registry, or a module of another package
 
 

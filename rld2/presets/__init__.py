@@ -6,7 +6,7 @@ from rld2.domains.atari import GAMES as ATARI
 from rld2.domains.jumanji import TEAMS
 from rld2.domains.minatar import GAMES as MINATAR
 from rld2.domains.registry import nearest
-from rld2.presets import atari, minatar, teams, toy
+from rld2.presets import atari, football, minatar, teams, toy
 from rld2.runner.config import TrainConfig
 
 DEFAULT = "minatar/breakout/rkl"
@@ -22,6 +22,7 @@ for _team in TEAMS:
 PRESETS |= teams.zoo("butterfly/knights_archers_zombies-v11", 1_000_000)
 for _game in ATARI:
     PRESETS |= atari.presets_of(_game)
+PRESETS |= football.presets()
 
 
 def preset(name: str) -> TrainConfig:
@@ -31,11 +32,20 @@ def preset(name: str) -> TrainConfig:
     return PRESETS[name]
 
 
+MANY = {
+    r"^atari/\w+/": "atari/GAME/",
+    r"^football/\w+/": "football/SCENARIO/",
+    r"^toy/agreement-\d/": "toy/agreement-K/",
+}
+
+
 def by_line() -> dict[str, list[str]]:
-    """The names of all presets by the line that stands for them in a list: one for the same of all Atari games, and of
-    the agreement game for any number of players."""
+    """The names of all presets by the line that stands for them in a list: one for the same of all Atari games, of all
+    football scenarios, and of the agreement game for any number of players."""
     lines: dict[str, list[str]] = {}
     for name in PRESETS:
-        line = re.sub(r"^atari/\w+/", "atari/GAME/", re.sub(r"^toy/agreement-\d/", "toy/agreement-K/", name))
+        line = name
+        for pattern, instead in MANY.items():
+            line = re.sub(pattern, instead, line)
         lines.setdefault(line, []).append(name)
-    return lines
+    return {line if len(names) > 1 else names[0]: names for line, names in lines.items()}

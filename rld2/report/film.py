@@ -4,7 +4,7 @@ Frames are drawn with Pillow: a figure library needs a hundred times as long for
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,12 +40,12 @@ class Step(NamedTuple):
     """One primitive step of a macro-action."""
 
     action: np.ndarray  # what was played: the planned components, or the no-op in place of an illegal action
-    observation: np.ndarray  # what it led to, before any reset
+    observation: Any  # what it led to, before any reset: an array, or what the recording's `screen` draws
     reward: float
 
 
 class Decision(NamedTuple):
-    observation: np.ndarray  # what was decided on
+    observation: Any  # what was decided on
     tokens: np.ndarray  # n + 1, k: the chain a^N ... a^0
     steps: list[Step]
 
@@ -59,6 +59,10 @@ class Recording(NamedTuple):
     names: tuple[str, ...]  # what they mean; empty if nobody knows
     decisions: list[Decision]
     ending: str  # "terminated", "truncated", or "stopped" where the recording ends before the episode
+    screen: Callable[[Any, list[str]], Image.Image] | None = (
+        None  # draws an observation and the signs of what is played
+    )
+    unmasking: bool = True  # whether the reverse steps have pictures of their own
 
     @property
     def score(self) -> float:
@@ -75,7 +79,7 @@ class Shot(NamedTuple):
     decision: int
     revealed: int  # reverse steps taken so far
     playing: int | None  # the primitive step that was just played; None while unmasking
-    observation: np.ndarray
+    observation: Any
     score: float
     frames: int
     reward: float
@@ -88,7 +92,8 @@ def shots(recording: Recording) -> list[Shot]:
     score, frames = 0.0, 0
     for i, decision in enumerate(recording.decisions):
         last = len(decision.tokens) - 1
-        plan += [Shot(i, n, None, decision.observation, score, frames, 0.0) for n in range(1, last + 1)]
+        shown = range(1, last + 1) if recording.unmasking else ()
+        plan += [Shot(i, n, None, decision.observation, score, frames, 0.0) for n in shown]
         for j, step in enumerate(decision.steps):
             score, frames = score + step.reward, frames + 1
             plan.append(Shot(i, last, j, step.observation, score, frames, step.reward))
@@ -105,15 +110,18 @@ class Stage:
         self.width = len(first.steps[0].action)  # components of one primitive step
         self.cell = min(CELL, max(SMALLEST, SCREEN // self.columns), max(SMALLEST, SCREEN // self.rows))
         self.top = 3 * MARGIN + 8
-        self.left = 3 * MARGIN + SCREEN + LABEL
+        self.screen = recording.screen or self._screenshot
+        self.low, self.high = (0.0, 1.0) if recording.screen else _range(recording)
+        self.room = recording.screen(first.observation, []).size if recording.screen else (SCREEN, SCREEN)
+        self.left = 3 * MARGIN + self.room[0] + LABEL
         legend = sum(length(text, 12) for text in self.legend())
         panel = max(self.cell * self.columns, 230, legend)
-        self.bottom = self.top + max(SCREEN, self.cell * self.rows)
+        self.bottom = self.top + max(self.room[1], self.cell * self.rows)
         # video codecs want multiples of 16
         self.size = (_sixteen(self.left + panel + MARGIN), _sixteen(self.bottom + 3 * MARGIN + 16))
-        seen = [first.observation, *(step.observation for d in recording.decisions for step in d.steps)]
-        self.low = min(0.0, min(float(np.min(x)) for x in seen))
-        self.high = max(float(np.max(x)) for x in seen)
+
+    def _screenshot(self, observation: np.ndarray, signs: list[str]) -> Image.Image:
+        return screenshot(observation, self.low, self.high)
 
     def legend(self) -> list[str]:
         pairs = zip(self.recording.glyphs, self.recording.names, strict=False)
@@ -125,13 +133,20 @@ class Stage:
         decided = f"decision {shot.decision + 1} of {len(self.recording.decisions)}"
         pen.text((MARGIN, MARGIN), self.recording.title, TEXT, font(16, bold=True))
         pen.text((self.size[0] - MARGIN, MARGIN + 2), decided, MUTED, font(13), anchor="ra")
-        screen = screenshot(shot.observation, self.low, self.high)
-        corner = (MARGIN + (SCREEN - screen.width) // 2, self.top + (SCREEN - screen.height) // 2)
+        screen = self.screen(shot.observation, self._signs(shot))
+        corner = (MARGIN + (self.room[0] - screen.width) // 2, self.top + (self.room[1] - screen.height) // 2)
         picture.paste(screen, corner)
         self._score(pen, shot)
         self._chain(picture, pen, shot)
         self._status(pen, shot)
         return picture
+
+    def _signs(self, shot: Shot) -> list[str]:
+        """Of what was just played."""
+        if shot.playing is None:
+            return []
+        played = self.recording.decisions[shot.decision].steps[shot.playing].action
+        return [self.recording.glyphs[int(token)] for token in played]
 
     def _score(self, pen: ImageDraw.ImageDraw, shot: Shot) -> None:
         y = self.bottom + MARGIN + 4
@@ -141,7 +156,7 @@ class Stage:
         if shot.reward and not shot.closing:
             x = MARGIN + 54 + length(score, 20, bold=True)
             pen.text((x, y), f"{shot.reward:+.3g}", NOW if shot.reward > 0 else CHANNELS[3], font(13, bold=True))
-        pen.text((MARGIN + SCREEN, y), f"frame {shot.frames:,}", MUTED, font(13), anchor="ra")
+        pen.text((MARGIN + self.room[0], y), f"frame {shot.frames:,}", MUTED, font(13), anchor="ra")
 
     def _chain(self, picture: Image.Image, pen: ImageDraw.ImageDraw, shot: Shot) -> None:
         tokens = self.recording.decisions[shot.decision].tokens
@@ -194,6 +209,13 @@ class Stage:
 
     def _name(self, token: int) -> str:
         return self.recording.names[token] if self.recording.names else self.recording.glyphs[token]
+
+
+def _range(recording: Recording) -> tuple[float, float]:
+    """Of all numbers that are shown, and zero."""
+    steps = [step for decision in recording.decisions for step in decision.steps]
+    seen = [recording.decisions[0].observation, *(step.observation for step in steps)]
+    return min(0.0, min(float(np.min(x)) for x in seen)), max(float(np.max(x)) for x in seen)
 
 
 def _sixteen(pixels: int) -> int:

@@ -1,4 +1,4 @@
-"""Scores: the first episode of every environment, with a confidence interval."""
+"""Scores: the first episodes of every environment, with a confidence interval."""
 
 import dataclasses
 from collections.abc import Callable
@@ -51,11 +51,16 @@ class _Tally(NamedTuple):
     capped: Bool[Array, " e"]
 
 
-def evaluator(domain: Domain, agent: Agent, how: ActSpec | None) -> Callable[..., Evaluation]:
-    """`evaluate(policy, key, tell=None)`: plays until the first episode of every environment has ended.
+def evaluator(
+    domain: Domain, agent: Agent, how: ActSpec | None, episodes: int | None = None
+) -> Callable[..., Evaluation]:
+    """`evaluate(policy, key, tell=None)`: plays until the first episode of every environment has ended; on the host,
+    until there are `episodes`, which may be more than environments.
 
     The domain's `step_cap` is what keeps a policy that never loses from playing forever.
     """
+    if not domain.spec.traceable:
+        return _on_host(domain, agent, how, domain.spec.num_envs if episodes is None else episodes)
 
     def play(policy: PyTree, tally: _Tally, key: Key[Array, ""]) -> _Tally:
         def one(tally: _Tally, key: Key[Array, ""]) -> tuple[_Tally, None]:
@@ -75,9 +80,7 @@ def evaluator(domain: Domain, agent: Agent, how: ActSpec | None) -> Callable[...
 
         return jax.lax.scan(one, tally, jax.random.split(key, CHUNK))[0]
 
-    traceable = domain.spec.traceable
-    start = jax.jit(domain.reset) if traceable else domain.reset
-    advance = jax.jit(play) if traceable else _on_host(domain, agent, how)
+    start, advance = jax.jit(domain.reset), jax.jit(play)
 
     def evaluate(policy: PyTree, key: Key[Array, ""], tell: Callable[[float], None] | None = None) -> Evaluation:
         key_start, key_play = jax.random.split(key)
@@ -96,23 +99,35 @@ def evaluator(domain: Domain, agent: Agent, how: ActSpec | None) -> Callable[...
     return evaluate
 
 
-def _on_host(domain: Domain, agent: Agent, how: ActSpec | None) -> Callable[..., _Tally]:
-    """A chunk of play on the host, where an environment whose episode has ended can wait."""
+def _on_host(domain: Domain, agent: Agent, how: ActSpec | None, episodes: int) -> Callable[..., Evaluation]:
+    """`evaluator` on the host, where an environment that has played its episodes can wait for the others.
+
+    Each plays as many as the others, or one more: who is quick is not counted more often.
+    """
+    size = domain.spec.num_envs
+    quota = episodes // size + (np.arange(size) < episodes % size)
     play = player(domain, agent, how)
 
-    def advance(policy: PyTree, tally: _Tally, key: Key[Array, ""]) -> _Tally:
-        state, step, carry, *counts = tally
-        score, length, done, capped = map(np.asarray, counts)
-        for number in range(CHUNK):
-            if done.all():
-                break
-            state, step, acted = play(policy, state, step, carry, key, number, ~done)
-            score, length, carry = score + step.score, length + step.duration, acted.carry
-            done, capped = done | step.ended, capped | step.truncated
-        counts: Any = (score, length, done, capped)
-        return _Tally(state, step, carry, *counts)
+    def evaluate(policy: PyTree, key: Key[Array, ""], tell: Callable[[float], None] | None = None) -> Evaluation:
+        key_start, key_play = jax.random.split(key)
+        state, step = domain.reset(key_start)
+        carry, number = agent.carry(size), 0
+        score, length = np.zeros(size), np.zeros(size, int)
+        finished: list[list[tuple[float, int, bool]]] = [[] for _ in range(size)]
+        while (playing := np.array([len(own) for own in finished]) < quota).any():
+            key_chunk = jax.random.fold_in(key_play, number // CHUNK)
+            state, step, acted = play(policy, state, step, carry, key_chunk, number % CHUNK, playing)
+            score, length, carry, number = score + step.score, length + step.duration, acted.carry, number + 1
+            for i in np.flatnonzero(step.ended):
+                finished[i].append((score[i], length[i], bool(step.truncated[i])))
+                score[i], length[i] = 0.0, 0
+            done = sum(len(own) for own in finished)
+            if tell is not None and (number % CHUNK == 0 or done == episodes):
+                tell(done / episodes)
+        scores, lengths, capped = zip(*(episode for own in finished for episode in own), strict=True)
+        return Evaluation(np.array(scores, np.float32), np.array(lengths), np.array(capped))
 
-    return advance
+    return evaluate
 
 
 def random_agent(agent: Agent, domain: Domain) -> Agent:
@@ -128,5 +143,10 @@ def random_agent(agent: Agent, domain: Domain) -> Agent:
 
 
 def with_envs(config: DomainConfig, num_envs: int, step_cap: int | None) -> DomainConfig:
-    """The domain config for an evaluation: as many environments as episodes, cut at `step_cap`; whole games."""
+    """The domain config for an evaluation: as many environments as episodes, cut at `step_cap`; whole games.
+
+    Where an environment is a process, there are no more of them than in training: each plays several episodes.
+    """
+    if config.name.startswith("football/"):
+        num_envs = min(num_envs, config.num_envs)
     return dataclasses.replace(config, num_envs=num_envs, step_cap=step_cap, life_loss=False)

@@ -7,10 +7,12 @@ from typing import Any
 import jax
 from rich.console import Console
 
+from rld2.domains.football.scenarios import ACADEMY
 from rld2.domains.registry import AnyEnv, make_domain
 from rld2.report.atari_scores import with_human_scale
 from rld2.report.plots import learning_curve
 from rld2.report.tables import over_seeds, score_table
+from rld2.report.win_rate import best_mean
 from rld2.runner import log, run
 from rld2.runner.config import TrainConfig, how_to_act
 from rld2.runner.evaluate import evaluator, random_agent, with_envs
@@ -36,7 +38,7 @@ def evaluate(
     """Rows of the score table: one a seed, all seeds together, and random play on the same domain."""
     domain = make_domain(with_envs(config.domain, episodes, step_cap), env)
     key = jax.random.key(seed)
-    play = evaluator(domain, setup.agent, how_to_act(config) if how is None else how)
+    play = evaluator(domain, setup.agent, how_to_act(config) if how is None else how, episodes)
     rows: list[dict[str, Any]] = []
     for index in range(config.seeds):
         result = play(run.policy_of(setup, state, index), jax.random.fold_in(key, index))
@@ -47,7 +49,7 @@ def evaluate(
         for name in ("capped_share", "mean_length"):
             everything[name] = sum(row[name] for row in rows) / len(rows)
         rows.append({"seed": "all", **everything})
-    floor = evaluator(domain, random_agent(setup.agent, domain), None)
+    floor = evaluator(domain, random_agent(setup.agent, domain), None, episodes)
     rows.append({"seed": "random play", **floor(None, key).summary()})
     return with_human_scale(rows, config.domain.name)
 
@@ -87,6 +89,12 @@ def score(
     name = sampler or config.evaluation_sampler or "as trained"
     console.print(score_table(rows, f"{describe(config, frames, step_cap)}, {name} sampler"))
     record = {"run": config.name, "frames": frames, "step_cap": step_cap, "sampler": name, "steps": steps}
+    if config.domain.name.startswith("football/") and (best := best_mean(log.read(folder))) is not None:
+        console.print(
+            f"scores are win rates; greatest of training (the paper's statistic): {best.mean:.3f}, over "
+            f"{best.episodes} episodes up to frame {best.frames:,}"
+        )
+        record["greatest_of_training"] = best._asdict()
     domain = {"macro": config.domain.macro, "sticky": config.domain.sticky, "actions": config.domain.actions}
     _write_json(out or folder / "evaluation.json", record | domain | {"rows": rows})
     return rows
@@ -95,7 +103,7 @@ def score(
 def film(
     folder: Path,
     path: Path,
-    decisions: int,
+    decisions: int | None,
     fps: int,
     sampler: str | None,
     steps: int | None,
@@ -105,6 +113,8 @@ def film(
 ) -> None:
     """Record one episode of seed number `index` of the run and write it to `path` (.gif or .mp4)."""
     config = run.read_config(folder)
+    if decisions is None:
+        decisions = ACADEMY if config.domain.name.startswith("football/") else 60
     setup, state = _opened(folder, config, trained)
     policy = run.policy_of(setup, state, index)
     how = how_to_act(config, sampler, steps)
@@ -132,6 +142,7 @@ def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
     )
     console.print(f"learning curve  {curve}")
     with console.status("filming ..."):
-        film(folder, folder / "replay.gif", 40, 8, None, None, 0, FINALE_SEED, trained)
+        decisions = None if config.domain.name.startswith("football/") else 40
+        film(folder, folder / "replay.gif", decisions, 8, None, None, 0, FINALE_SEED, trained)
     console.print(f"replay          {folder / 'replay.gif'}")
     console.print(f"next            rld2 evaluate {folder} | rld2 export {folder} | tensorboard --logdir {folder}")

@@ -73,7 +73,8 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
 
         def step() -> Transition:
             observation = jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), spec.observation)
-            seen = beginning(observation, None, spec.can_truncate)
+            legal = jnp.zeros((size, *spec.action.valid.shape), bool) if spec.legal else None
+            seen = beginning(observation, legal, spec.can_truncate)
             policy = agent.policy(agent.init(jax.random.key(0)))
             acted = agent.act(policy, seen, agent.carry(size), jax.random.key(0), None)
             return jax.tree.map(lambda x: x[None], transition(seen, acted, seen))
@@ -127,10 +128,17 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
                 learner = updated.state
                 reports.append(updated.metrics)
         means = jax.tree.map(lambda *x: jnp.asarray([np.mean(x)]), *jax.device_get(reports))
-        return _lead(_state(learner, episodes, key, frames)), means
+        restarts = getattr(domain, "restarts", None)
+        lost = {} if restarts is None else {"worker_restarts": jnp.asarray([float(restarts)])}
+        return _lead(_state(learner, episodes, key, frames)), means | lost
+
+    def close() -> None:
+        while worlds:
+            worlds.pop().close()
+        replays.clear()
 
     warm_iterations = math.ceil(experience.prefill / (size * experience.length))
-    return Loop(jax.jit(jax.vmap(init)), warm, advance, warm_iterations, check)
+    return Loop(jax.jit(jax.vmap(init)), warm, advance, warm_iterations, check, close)
 
 
 def _state(learner: Any, episodes: Episodes, key: Key[Array, ""], frames: Any) -> LoopState:

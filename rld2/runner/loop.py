@@ -31,6 +31,7 @@ class Loop(NamedTuple):
     advance: Callable[[LoopState], tuple[LoopState, Metrics]]
     warm_iterations: int
     check: Callable[[], str | None] = lambda: None  # before a run: what it will take; an error if that is not there
+    close: Callable[[], None] = lambda: None  # after a run: let go of what lives outside the state
 
 
 def build(domain: Domain, agent: Agent, iterations: int) -> Loop:

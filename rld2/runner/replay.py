@@ -1,6 +1,8 @@
 """Playing one environment while keeping all that a replay shows: every reverse chain and every primitive step."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,10 +12,13 @@ from jaxtyping import Array, Bool, Int, Key, PyTree
 
 from rld2.domains.atari import Atari
 from rld2.domains.base import Env, VectorDomain
+from rld2.domains.football.domain import Football
+from rld2.domains.football.features import ACTIONS
 from rld2.domains.macro import MacroDomain
 from rld2.domains.minatar import MinAtar
 from rld2.domains.registry import make_domain
 from rld2.report.film import Decision, Recording, Step, render
+from rld2.report.pitch import pitch
 from rld2.runner.config import TrainConfig
 from rld2.runner.evaluate import with_envs
 from rld2.runner.run import Setup
@@ -33,6 +38,8 @@ ARROWS = {
 }
 LEGEND = 9  # names that a film has room for
 MINATAR_ACTIONS = (("○", "no-op"), ("←", "left"), ("↑", "up"), ("→", "right"), ("↓", "down"), ("✦", "fire"))
+
+FOOTBALL_SIGNS = dict(zip("○←↖↑↗→↘↓↙LHS✦»■«TDd", ACTIONS, strict=True))
 
 Legal = Bool[Array, "1 k v"] | None
 
@@ -88,14 +95,15 @@ def record_play(
     state, step = compiled(domain.reset)(key_start)
     carry = setup.agent.carry(1)
     decisions: list[Decision] = []
-    seen, ending = _picture(step.observation), "stopped"
+    watch = _watch(domain)
+    seen, ending = watch(state, step.observation), "stopped"
     while len(decisions) < macro_steps and ending == "stopped":
         tokens, carry, keys = decide(policy, step, carry, len(decisions))
         chain, reward = np.asarray(tokens), 0.0
         decision = Decision(seen, chain, [])
         for number in range(length):
             state, step, action = play(state, step, chain[-1, : length * width], keys, number)
-            seen = _picture(step.final_observation)
+            seen = watch(state, step.final_observation)
             decision.steps.append(Step(np.asarray(action), seen, float(np.asarray(step.score)[0])))
             reward = reward + gamma**number * step.reward
             if np.asarray(step.terminated)[0] or np.asarray(step.truncated)[0]:
@@ -104,7 +112,12 @@ def record_play(
         decisions.append(decision)
         step = step._replace(reward=reward)  # what the next decision is told: that of the whole macro-action
     glyphs, names = action_names(getattr(domain, "env", domain), action_spec.vocab)
-    return Recording(config.domain.name, action_spec.mask_token, glyphs, names, decisions, ending)
+    recording = Recording(config.domain.name, action_spec.mask_token, glyphs, names, decisions, ending)
+    if isinstance(domain, Football):
+        meanings = [f"{sign} {name}" for sign, name in FOOTBALL_SIGNS.items() if sign not in ARROWS.values()]
+        legend = "\n".join("   ".join(line) for line in (meanings[:6], meanings[6:]))
+        return recording._replace(screen=functools.partial(pitch, legend=legend), unmasking=False)
+    return recording
 
 
 def action_names(env: Env | Domain | None, vocab: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -113,6 +126,8 @@ def action_names(env: Env | Domain | None, vocab: int) -> tuple[tuple[str, ...],
         signs = {"": "○", **ARROWS} | {f"{name}fire": f"{arrow}✦" for name, arrow in {"": "", **ARROWS}.items()}
         glyphs = tuple(signs["" if name == "noop" else name] for name in env.action_names)
         return glyphs, env.action_names if vocab <= LEGEND else ()
+    if isinstance(env, Football):
+        return tuple(FOOTBALL_SIGNS), ()
     if not isinstance(env, MinAtar):
         return tuple(str(token) for token in range(vocab)), ()
     full = vocab == len(MINATAR_ACTIONS)
@@ -137,6 +152,13 @@ def _legal(valid: Bool[np.ndarray, "k v"], first: Bool[Array, "1 w v"] | None) -
     if first is None:
         return None
     return jnp.asarray(valid)[None].at[:, : first.shape[1]].set(first)
+
+
+def _watch(domain: Domain) -> Callable[[Any, PyTree], Any]:
+    """What there is to see of the only environment, from the domain's state and what the last step led to."""
+    if isinstance(domain, Football):
+        return lambda state, observation: domain.scene(state)
+    return lambda state, observation: _picture(observation)
 
 
 def _picture(observation: PyTree) -> np.ndarray:

@@ -99,6 +99,7 @@ def train(
             if stop:
                 logger.say(f"stopped by {stop} at {frames:,} frames; continue with: rld2 train --resume {folder}")
                 break
+    setup.loop.close()
     return Trained(folder, frames, frames >= config.frames, setup, state)
 
 

@@ -102,6 +102,18 @@ def test_on_the_host_who_has_ended_waits():
     assert told == [1.0]
 
 
+def test_on_the_host_an_environment_may_play_several_episodes():
+    """Two each and one more: three for the first, whoever is quick; all of them whole."""
+    inner = VectorDomain(Countdown(1, 3, 8), SIZE)
+    domain, told = Hosted(inner), []
+    result = evaluator(domain, always(1), None, episodes=2 * SIZE + 1)(0, KEY, told.append)
+    np.testing.assert_array_equal(result.score, result.length)
+    owner = np.repeat(np.arange(SIZE), [3, *[2] * (SIZE - 1)])
+    np.testing.assert_array_equal(result.length[np.flatnonzero(np.diff(owner, prepend=-1))], first_lengths(inner))
+    np.testing.assert_array_equal(np.sum(domain.active, axis=0), np.bincount(owner, result.length))
+    assert told[-1] == 1.0
+
+
 def test_summary_by_hand():
     result = Evaluation(np.array([1.0, 3.0]), np.array([10, 20]), np.array([False, True]))
     # standard deviation sqrt(2), standard error 1
@@ -133,3 +145,4 @@ def test_an_evaluation_has_an_environment_for_each_episode():
     config = with_envs(DomainConfig("toy/keydoor", macro=2, num_envs=4, step_cap=9), 50, None)
     assert config == DomainConfig("toy/keydoor", macro=2, num_envs=50, step_cap=None)
     assert not with_envs(DomainConfig("atari/pong", life_loss=True), 5, 100).life_loss
+    assert with_envs(DomainConfig("football/corner", num_envs=4), 100, None).num_envs == 4  # processes

@@ -18,7 +18,7 @@ from rld2.runner import checkpoint, log, run, train
 from rld2.runner.config import TrainConfig
 from rld2.runner.host_loop import CollectorError, build_host
 from rld2.types import Acted, Agent, Batch, Domain, Replay, Rollout, Updated
-from tests.tiny import Hosted, Walk, scripted, tiny
+from tests.tiny import Hosted, LegalWalk, Walk, scripted, tiny, walk_legal
 
 SIZE, KEYS = 4, jax.random.key(0)[None]
 
@@ -166,6 +166,18 @@ def test_sizes_that_cannot_work_are_refused_before_anything_is_played():
     said = build_host(hosted(), Seen(REPLAY).agent(), 1).check()
     assert said == "replay of 80 transitions: 0.00 GiB"
     assert build_host(hosted(), Seen(Rollout(1)).agent(), 1).check() is None
+
+
+def test_what_is_legal_comes_along():
+    """Into the replay, and to what is learned from it; memory is counted with it."""
+    seen = Seen(REPLAY)
+    domain = Hosted(VectorDomain(LegalWalk(), SIZE, step_cap=6))
+    running(build_host(domain, seen.agent(), iterations=2), 1)
+    for batch in seen.batches:
+        legal = np.asarray(batch.data.legal)
+        assert legal.shape == (5, 2, 2, 3)
+        for place, row in zip(np.asarray(batch.data.observation)[..., 0].ravel(), legal.reshape(-1, 2, 3), strict=True):
+            np.testing.assert_array_equal(row, walk_legal(LegalWalk(), int(place)))
 
 
 # A whole run on the host, with a real learner.
