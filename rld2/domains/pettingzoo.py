@@ -69,6 +69,7 @@ class PettingZoo:
             can_truncate=True,
             discount=discount,
             team=True,
+            legal=True,
         )
 
     def reset(self, key: Key[Array, ""]) -> tuple[list[Game], TimeStep]:
