@@ -16,7 +16,7 @@ DEBIAN := git cmake build-essential libgl1-mesa-dev libegl1 libegl1-mesa-dev lib
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test lint format learning gates atari teams football bench wheel clean
+.PHONY: help train test lint format learning gates atari teams football dna bench wheel clean
 
 help: ## print this help
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -48,6 +48,9 @@ atari: .venv/.installed-atari ## tests that play Atari games
 
 teams: .venv/.installed-teams ## tests that play games of jumanji and PettingZoo
 	$(BIN)/pytest -m teams -n 2 $(ARGS)
+
+dna: .venv/.installed-test ## tests that design sequences; real data where RLD2_DATA names their folder
+	$(BIN)/pytest -m dna $(ARGS)
 
 football: .venv/.installed-football ## install Google Research Football: Debian packages (as root), then a build, once
 

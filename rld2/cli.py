@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from rld2.runner.config import TrainConfig
 
 console = Console()
 
@@ -24,7 +27,7 @@ class Evaluate:
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder made by `rld2 train`."""
     episodes: int | None = None
-    """Episodes to play for each seed; None: as the run's config says."""
+    """Episodes to play for each seed, sequences to draw; None: as the run's config says."""
     step_cap: int | Literal["none"] | None = None
     """Primitive steps after which an episode is cut; none lets a policy that never loses play on; None: as the run's
     config says."""
@@ -73,6 +76,34 @@ class Export:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """Draw sequences from a run of sequences, and write them as FASTA."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Run folder made by `rld2 train dna/...`: pretrained, fine-tuned or searched."""
+    n: int = 1000
+    """Sequences to draw."""
+    out: Path | None = None
+    """A .fasta file, gzipped if it ends in .gz; None: samples.fasta in the run folder."""
+    sampler: str | None = None
+    """As in `rld2 evaluate`."""
+    steps: int | None = None
+    """Reverse steps N; None: as trained."""
+    guide: Literal["none", "cg", "cfg", "smc", "tds"] = "none"
+    """Lead a pretrained model: by an oracle's gradient, classifier-free, by particles, by particles with gradients."""
+    strength: float = 1.0
+    """Of the guidance; of particles: one over the temperature."""
+    particles: int = 8
+    """Of which one becomes a sequence."""
+    oracle: Path | None = None
+    """Run of the oracle that guides, role tuning."""
+    index: int = 0
+    """Which of the run's seeds."""
+    seed: int = 0
+    """Of the drawing."""
+
+
+@dataclass(frozen=True)
 class Presets:
     """List the presets of `rld2 train`."""
 
@@ -81,7 +112,7 @@ def train(arguments: Sequence[str]) -> None:
     """Train a policy; without a preset, the default one. `rld2 train PRESET --help` shows what can be changed."""
     from rld2.presets import DEFAULT, preset
     from rld2.runner import run
-    from rld2.runner.config import TrainConfig
+    from rld2.runner.config import SequenceConfig, TrainConfig
     from rld2.runner.finale import conclude
     from rld2.runner.train import train as run_training
 
@@ -108,7 +139,12 @@ def train(arguments: Sequence[str]) -> None:
         raise ValueError("--resume continues a run as it is; only --frames and --no-finale may be given with it")
     trained = run_training(config, resume=resume)
     if trained.finished and config.finale:
-        conclude(trained, config, console)
+        if isinstance(config.agent, SequenceConfig):
+            from rld2.runner.judge import conclude as conclude_sequences
+
+            conclude_sequences(trained, config, console)
+        else:
+            conclude(trained, config, console)
     elif not trained.finished:
         sys.exit(130)
 
@@ -130,6 +166,7 @@ def presets(arguments: Sequence[str]) -> None:
 
 def evaluate(arguments: Sequence[str]) -> None:
     from rld2.runner import run
+    from rld2.runner.config import SequenceConfig
     from rld2.runner.finale import score
 
     options = tyro.cli(Evaluate, args=list(arguments), prog="rld2 evaluate")
@@ -138,16 +175,23 @@ def evaluate(arguments: Sequence[str]) -> None:
     _check_sampler(options.sampler)
     config = run.read_config(options.run)
     episodes = config.evaluation_episodes if options.episodes is None else options.episodes
+    if isinstance(config.agent, SequenceConfig):
+        from rld2.runner.judge import score as score_sequences
+
+        score_sequences(options.run, episodes, options.sampler, options.steps, options.seed, console, out=options.out)
+        return
     cap = config.evaluation_step_cap if options.step_cap is None else cap
     score(options.run, episodes, cap, options.sampler, options.steps, options.seed, console, out=options.out)
 
 
 def replay(arguments: Sequence[str]) -> None:
+    from rld2.runner import run
     from rld2.runner.finale import film
 
     options = tyro.cli(Replay, args=list(arguments), prog="rld2 replay")
     _at_least_one(decisions=options.decisions, fps=options.fps, steps=options.steps)
     _check_sampler(options.sampler)
+    _check_plays(options.run, run.read_config(options.run))
     path = options.out if options.out is not None else options.run / "replay.gif"
     film(
         options.run,
@@ -168,12 +212,38 @@ def export(arguments: Sequence[str]) -> None:
 
     options = tyro.cli(Export, args=list(arguments), prog="rld2 export")
     config = run.read_config(options.run)
+    _check_plays(options.run, config)
     phase = run.phase_at(options.run)
     setup = run.set_up(config, phase=phase)
     path = options.out if options.out is not None else options.run / "policy.safetensors"
     policy = run.policy_of(setup, run.restore(options.run, setup), options.index)
     write(path, config, setup.domain.spec, policy, phase)
     console.print(f"wrote {path}; open it with rld2.load({str(path)!r})")
+
+
+def sample(arguments: Sequence[str]) -> None:
+    from rld2.runner.designs import Guide, draw, opened
+    from rld2.sequences.files import write_fasta
+
+    options = tyro.cli(Sample, args=list(arguments), prog="rld2 sample")
+    _at_least_one(n=options.n, steps=options.steps)
+    _check_sampler(options.sampler)
+    guide = Guide(options.guide, options.strength, options.particles)
+    source = opened(options.run, options.index)
+    path = options.out if options.out is not None else options.run / "samples.fasta"
+    with console.status(f"drawing {options.n:,} sequences ..."):
+        tokens = draw(
+            source,
+            options.n,
+            options.seed,
+            sampler=options.sampler,
+            steps=options.steps,
+            guide=guide,
+            oracle=options.oracle,
+        )
+    names = [f"{source.config.name.replace('/', '-')}-{i}" for i in range(options.n)]
+    write_fasta(path, source.vocabulary.decode(tokens), names)
+    console.print(f"wrote {options.n:,} sequences to {path}")
 
 
 def compare(arguments: Sequence[str]) -> None:
@@ -187,10 +257,16 @@ def reproduce(arguments: Sequence[str]) -> None:
     from rld2.bench.timing import cores
     from rld2.runner.reproduce import ReproduceConfig
     from rld2.runner.reproduce import reproduce as run_study
-    from rld2.studies import STUDIES, study
+    from rld2.studies import STUDIES, dna, study
 
-    description = f"{ReproduceConfig.__doc__}\n\nStudies: {', '.join(STUDIES)}."
+    description = f"{ReproduceConfig.__doc__}\n\nStudies: {', '.join([*STUDIES, *dna.STUDIES])}."
     options = tyro.cli(ReproduceConfig, args=list(arguments), prog="rld2 reproduce", description=description)
+    if options.study in dna.STUDIES:
+        if not dna.reproduce(options, console):
+            sys.exit(130)
+        return
+    if options.scale == "demo":
+        raise ValueError(f"the scale demo is for {dna.STUDIES}; {options.study} has two-core and paper")
     if not run_study(options.study, study(options.study), options, cores(), console) and not options.plan:
         sys.exit(130)
 
@@ -209,6 +285,13 @@ def _check_sampler(name: str | None) -> None:
         sampler_named(name)
 
 
+def _check_plays(folder: Path, config: "TrainConfig") -> None:
+    from rld2.runner.config import SequenceConfig
+
+    if isinstance(config.agent, SequenceConfig):
+        raise ValueError(f"{folder} is a run of sequences, which plays no game; see `rld2 evaluate` and `rld2 sample`")
+
+
 def _at_least_one(**values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < 1:
@@ -219,6 +302,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (train, "train a policy; ends with a score table, a learning curve and a replay"),
     "presets": (presets, "list what `train` can run"),
     "evaluate": (evaluate, "score a run, with any sampler and number of steps"),
+    "sample": (sample, "draw sequences from a run of sequences, guided or not, as FASTA"),
     "compare": (compare, "set runs beside each other: a table with intervals, curves, aggregates"),
     "reproduce": (reproduce, "run a whole study of the paper as a queue; ends with a page"),
     "replay": (replay, "film a run: the game, and the action being unmasked"),

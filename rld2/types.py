@@ -196,6 +196,21 @@ class Replay:
     importance_exponent: float = 0.6  # of the weights that undo the priorities
 
 
+@dataclass(frozen=True)
+class Dataset:
+    """Experience that was there before: no environment is played, every update has `batch_size` rows of it."""
+
+    batch_size: int
+
+    @property
+    def length(self) -> int:
+        return 1
+
+    @property
+    def prefill(self) -> int:
+        return 0
+
+
 class Agent(NamedTuple):
     """A learning rule as a record of pure functions; the runner owns the loop."""
 
@@ -203,5 +218,5 @@ class Agent(NamedTuple):
     policy: Callable[[Any], PyTree]  # the part of the learner's state that acting and export need
     act: Callable[[PyTree, TimeStep, PyTree, Key[Array, ""], ActSpec | None], Acted]  # policy, step, carry, key, how
     update: Callable[[Any, Batch, Key[Array, ""]], Updated]
-    experience: Rollout | Replay
+    experience: Rollout | Replay | Dataset
     carry: Callable[[int], PyTree] = lambda num_envs: None  # at the start of an episode

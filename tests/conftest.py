@@ -19,11 +19,11 @@ hypothesis.settings.load_profile("rld2")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The default suite compiles many small programs and runs each once: compiling is what takes its time.
+    """The default suite and the designs compile many small programs and run each once: compiling takes their time.
 
-    The groups with a marker run what they compile for longer, and compile it as in use.
+    The other groups with a marker run what they compile for longer, and compile it as in use.
     """
-    if "not slow" in config.option.markexpr:
+    if "not slow" in config.option.markexpr or config.option.markexpr == "dna":
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
 

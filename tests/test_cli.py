@@ -26,7 +26,7 @@ def test_help_lists_the_commands(cli, arguments: list[str]):
     assert [name for name in COMMANDS if f"\n  {name} " not in out] == []
 
 
-@pytest.mark.parametrize("command", ["train", "presets", "evaluate", "compare", "replay", "export"])
+@pytest.mark.parametrize("command", ["train", "presets", "evaluate", "sample", "compare", "replay", "export"])
 def test_every_command_has_help(cli, command: str):
     code, out, _ = cli(command, "--help")
     assert code == 0
@@ -70,6 +70,13 @@ MISTAKES = {
     "episodes": (["evaluate", ".", "--episodes", "0"], "--episodes must be 1 or more, got 0"),
     "step cap": (["evaluate", ".", "--step-cap", "0"], "--step-cap must be 1 or more, got 0"),
     "steps": (["evaluate", ".", "--steps", "-1"], "--steps must be 1 or more, got -1"),
+    "sample no run": (["sample", "nowhere"], "nowhere is not a run folder"),
+    "no sequences": (["sample", ".", "--n", "0"], "--n must be 1 or more, got 0"),
+    "no pretrained model": (
+        ["train", "dna/synthetic/fkl"],
+        "there is no run runs/dna-synthetic-pretrain-1; a design needs",
+    ),
+    "demo": (["reproduce", "sampling", "--scale", "demo"], r"the scale demo is for \('dna-table'"),
     "fps": (["replay", ".", "--fps", "0"], "--fps must be 1 or more, got 0"),
     "sampler": (["evaluate", ".", "--sampler", "magic"], r"sampler must be one of \['ancestral', .*got 'magic'"),
     "remask": (["evaluate", ".", "--sampler", "remask-x"], r"remask must be one of \['cap', .*got 'x'"),

@@ -32,6 +32,7 @@ DQN, IMPALA, R2D2, SEQUENCES = (f"agents/{name}.py" for name in ("dqn", "impala"
 VTRACE, RECURRENT = "losses/vtrace.py", "networks/recurrent.py"
 SEQUENCE_ERRORS = "agents/test_sequences.py::test_r2d2_learns_from_the_errors"
 AGGREGATE, COMPARE = "report/aggregate.py", "report/compare.py"
+GUIDANCE, PARTICLES, GUIDED = "diffusion/guidance.py", "diffusion/particles.py", "diffusion/test_guidance.py::"
 GRID, IMAGE = (f"networks/test_torso.py::test_the_{kind}_torso" for kind in ("grid", "image"))
 IMAGE_AS_IT_IS = "self.convolutions, x.reshape(-1, *x.shape[-3:])"
 LAW = "diffusion/test_sample.py::test_every_step_has_the_enumerated_law"
@@ -184,6 +185,23 @@ MUTATIONS = [
     Mutation(AGGREGATE, "+ 0.5 * (difference == 0)", "", "test_probability_of_improvement_is_mann_whitney"),
     Mutation(AGGREGATE, "(times, seeds, tasks)", "(times, seeds, 1)", "test_all_resamples_are_equally_likely"),
     Mutation(COMPARE, "low <= top_high and high >= top_low", "high >= top.interval.mean", "test_best_and_what"),
+    Mutation(GUIDANCE, "logits + strength * (gain", "logits + (gain", "test_guidance_by_a_linear_reward"),
+    Mutation(GUIDANCE, "wanted + strength * (wanted", "wanted + (wanted", "test_classifier_free_guidance"),
+    Mutation(PARTICLES, "promise - moved.promise", "promise", GUIDED + "test_weights_are_of_the_step_alone"),
+    Mutation(
+        PARTICLES, "own - moved.log_prob, 0.0", "0.0 * own, 0.0", GUIDED + "test_particles_aim_at_the_tilted_model"
+    ),
+    Mutation("diffusion/relaxed.py", "jnp.log(abar) + jax", "jax", GUIDED + "test_a_cold_relaxed_step_has_the_law"),
+    Mutation("networks/convolution.py", "self.weight[::-1][:,", "self.weight[:,", "test_strand_convolutions_commute"),
+    Mutation(
+        "sequences/synthetic.py", "counts[:, :number] - counts[:, number:]", "counts[:, :number]", "test_both_strands"
+    ),
+    Mutation(
+        "sequences/kmers.py",
+        "known = min(place, self.order)\n            word",
+        "known = 0\n            word",
+        "test_a_markov",
+    ),
     Mutation("bench/drift.py", "masked[None] == left", "masked[None] <= left", "test_one_component_a_step"),
 ]
 

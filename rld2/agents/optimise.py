@@ -49,7 +49,7 @@ def apply_gradient(
     return eqx.apply_updates(module, jax.tree.map(lambda u: share * u, updates)), state
 
 
-def soft_update(target: PyTree, online: PyTree, rate: float) -> PyTree:
+def soft_update(target: PyTree, online: PyTree, rate: float | Float[Array, ""]) -> PyTree:
     return jax.tree.map(lambda t, o: t + rate * (o - t) if eqx.is_array(t) else t, target, online)
 
 

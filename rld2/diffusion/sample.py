@@ -1,5 +1,6 @@
 """The reverse process: one loop from all masks to a clean action; samplers differ only in one step of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
@@ -70,6 +71,26 @@ class Chain(NamedTuple):
     @property
     def action(self) -> Int[Array, "*b k"]:
         return self.tokens[-1]
+
+
+class Chosen(NamedTuple):
+    """Which sample goes on in the place of each of its state, and what it promises."""
+
+    source: Int[Array, "b m"]
+    promise: Float[Array, "b m"]
+
+
+class Moved(NamedTuple):
+    """A step that was drawn: from `before`, with `promise`, to `after`; `step` is the number n of `before`."""
+
+    before: Int[Array, "b m k"]
+    after: Int[Array, "b m k"]
+    log_prob: Float[Array, "b m k"]
+    step: Int[Array, ""]
+    promise: Float[Array, "b m"]
+
+
+Choose = Callable[[Key[Array, ""], Moved], Chosen]  # of particle methods: after every step
 
 
 class _Times(NamedTuple):
@@ -177,11 +198,16 @@ def sample(
     sampler: Sampler,
     num_states: int,
     num_samples: int = 1,
+    *,
+    first_steps: int | None = None,
+    choose: Choose | None = None,
 ) -> Chain:
     """Draw `num_samples` actions for each of `num_states` states; the arrays of the chain have leading axes (n, b, m).
 
     `predict(tokens[b, m, k], step[b, m])` returns legal logits: illegal and padded values at `ILLEGAL_LOGIT`. All
     samples of a state start from the same masks, so the first step calls it once per state, with m = 1.
+    `first_steps`: only so many of the reverse steps are taken. `choose` lets samples of a state replace each other
+    after every step; the rows of the chain are then no histories, only its end means something.
     """
     times = _times(schedule, sampler, spec.length)
     shape = (num_states, num_samples)
@@ -190,6 +216,13 @@ def sample(
     def at(i: Int[Array, ""] | int) -> _Times:
         return _Times(*(jnp.asarray(x, jnp.float32 if x.dtype == np.float64 else jnp.int32)[i] for x in times))
 
+    def chosen(key: Key[Array, ""], moved: Moved, confidence: Float[Array, "b m k"]) -> tuple[Array, Array, Array]:
+        if choose is None:
+            return moved.after, confidence, moved.promise
+        source, promise = choose(jax.random.fold_in(key, 1), moved)
+        rows = source[..., None]
+        return jnp.take_along_axis(moved.after, rows, 1), jnp.take_along_axis(confidence, rows, 1), promise
+
     start = jnp.full((*shape, spec.length), spec.mask_token)
     first = at(0)
     logits = predict(start[:, :1], jnp.broadcast_to(first.step, (num_states, 1))).astype(jnp.float32)
@@ -197,18 +230,23 @@ def sample(
     tokens, log_prob, confidence, kept = _reverse_step(
         sampler, spec.mask_token, key_first, start, logits, jnp.zeros(start.shape), first
     )
+    moved = Moved(start, tokens, log_prob, first.step, jnp.zeros(shape))
+    tokens, confidence, promise = chosen(key_first, moved, confidence)
 
     def step(carry, i):
-        tokens, confidence = carry
+        tokens, confidence, promise = carry
         now = at(i)
         logits = predict(tokens, jnp.broadcast_to(now.step, shape)).astype(jnp.float32)
         key_step = jax.random.fold_in(key_rest, i)
         after, log_prob, confidence, kept = _reverse_step(
             sampler, spec.mask_token, key_step, tokens, logits, confidence, now
         )
-        return (after, confidence), (after, log_prob, kept)
+        moved = Moved(tokens, after, log_prob, now.step, promise)
+        after, confidence, promise = chosen(key_step, moved, confidence)
+        return (after, confidence, promise), (after, log_prob, kept)
 
-    _, (more_tokens, more_log_prob, more_kept) = jax.lax.scan(step, (tokens, confidence), jnp.arange(1, schedule.steps))
+    steps = jnp.arange(1, schedule.steps if first_steps is None else first_steps)
+    _, (more_tokens, more_log_prob, more_kept) = jax.lax.scan(step, (tokens, confidence, promise), steps)
     return Chain(
         tokens=jnp.concatenate([jnp.stack([start, tokens]), more_tokens]),
         log_prob=jnp.concatenate([log_prob[None], more_log_prob]),

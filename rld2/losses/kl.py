@@ -54,7 +54,7 @@ def _pairs_at(
 
 
 class StepTerms(NamedTuple):
-    """Of every reverse step of stored chains, comparing the policy with the one that drew them."""
+    """Of reverse steps of stored chains (n of each), comparing the policy with the one that drew them."""
 
     log_ratios: Float[Array, "*b n k"]  # log mu_theta - log mu_old of each token unmasked in the step; else 0
     kl: Float[Array, "*b n"]  # KL(p_theta || p_old) of the step, in closed form
@@ -85,7 +85,20 @@ def step_terms(
     Schedule terms cancel in the ratio: only positions unmasked in the step count. They do not cancel in the KL, where
     each masked position is unmasked with probability abar_n. `kept` restricts both policies to the behaviour's sets.
     """
-    before, after = tokens[..., :-1, :], tokens[..., 1:, :]
+    abar = jnp.asarray(schedule.abar[:0:-1], jnp.float32)
+    return pair_terms(logits, old_logits, tokens[..., :-1, :], tokens[..., 1:, :], kept, abar, mask_token)
+
+
+def pair_terms(
+    logits: Float[Array, "*b k v"],
+    old_logits: Float[Array, "*b k v"],
+    before: Int[Array, "*b k"],
+    after: Int[Array, "*b k"],
+    kept: Bool[Array, "*b k v"] | None,
+    abar: Float[Array, "*#b"],
+    mask_token: int,
+) -> StepTerms:
+    """The same of single steps, from `before` to `after`; `abar` is that of each."""
     is_masked = before == mask_token
     is_unmasked = is_masked & (after != mask_token)
     log_mu = jax.nn.log_softmax(restrict(logits, kept))
@@ -94,7 +107,6 @@ def step_terms(
     ratio = jnp.take_along_axis(log_mu - log_old, token, axis=-1)[..., 0]
     mu = jnp.exp(log_mu)
     kl = jnp.sum(mu * jnp.where(mu > 0.0, log_mu - log_old, 0.0), axis=-1)
-    abar = jnp.asarray(schedule.abar[:0:-1], jnp.float32)
     return StepTerms(
         log_ratios=jnp.where(is_unmasked, ratio, 0.0),
         kl=abar * jnp.sum(jnp.where(is_masked, kl, 0.0), axis=-1),

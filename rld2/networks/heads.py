@@ -8,23 +8,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from rld2.networks.convolution import DilatedNetwork
 from rld2.networks.layers import MLP, Linear, num_parameters
 from rld2.networks.mlp import FlatNetwork, IndependentNetwork, matched_hidden
 from rld2.networks.transformer import Transformer
 from rld2.types import ActionSpec
 
-DENOISERS = ("transformer", "mlp", "independent")
+DENOISERS = ("transformer", "mlp", "independent", "convolutional")
 SEQUENTIAL = ("autoregressive", "mat")  # one component after the other: `networks.sequential`
 KINDS = (*DENOISERS, *SEQUENTIAL)
+
+Body = Transformer | FlatNetwork | IndependentNetwork | DilatedNetwork
 
 
 @dataclass(frozen=True)
 class Backbone:
     """Sizes of a denoiser or critic. `mlp` is the paper's ablation, with the parameter count of the transformer;
-    `independent` sees the state only (with one reverse step: what a policy without dependence is); `autoregressive`
-    and `mat` are no denoisers but choose one component after the other."""
+    `independent` sees the state only (with one reverse step: what a policy without dependence is); `convolutional` is
+    for long sequences, whose letters mean the same everywhere; `autoregressive` and `mat` are no denoisers but choose
+    one component after the other."""
 
-    kind: Literal["transformer", "mlp", "independent", "autoregressive", "mat"] = "transformer"
+    kind: Literal["transformer", "mlp", "independent", "convolutional", "autoregressive", "mat"] = "transformer"
     width: int = 32
     layers: int = 1
     heads: int = 1
@@ -35,13 +39,13 @@ class Backbone:
         if min(self.width, self.layers, self.heads) < 1 or self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads and all sizes positive, got {self}")
 
-    def build(
-        self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, steps: int | None
-    ) -> Transformer | FlatNetwork | IndependentNetwork:
+    def build(self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, steps: int | None) -> Body:
         if self.kind in SEQUENTIAL:
             raise ValueError(f"{self.kind!r} neither denoises nor values actions; take one of {list(DENOISERS)}")
         if self.kind == "independent":
             return IndependentNetwork(key, spec.length, num_condition, self.width, self.layers)
+        if self.kind == "convolutional":
+            return DilatedNetwork(key, spec.length, spec.vocab, num_condition, self.width, self.layers, steps)
 
         def transformer() -> Transformer:
             return Transformer(key, spec.length, spec.vocab, num_condition, self.width, self.layers, self.heads, steps)
@@ -56,7 +60,7 @@ class Backbone:
 class Denoiser(eqx.Module):
     """f_theta(a^n, n, s): logits of the clean components. Zero-initialised output: the first policy is uniform."""
 
-    body: Transformer | FlatNetwork | IndependentNetwork
+    body: Body
     head: Linear
 
     def __init__(
@@ -69,21 +73,27 @@ class Denoiser(eqx.Module):
         return self.body.condition(state)
 
     def __call__(
-        self, tokens: Int[Array, "b s k"], condition: Float[Array, "b 1 ..."], step: Int[Array, "b s"] | None
+        self,
+        tokens: Int[Array, "b s k"] | Float[Array, "b s k u"],
+        condition: Float[Array, "b 1 ..."],
+        step: Int[Array, "b s"] | None,
     ) -> Float[Array, "b s k v"]:
+        """`tokens` may be relaxed, as probabilities of letters and mask, where the body is one that can read them."""
         return self.head(self.body(tokens, condition, step))
 
 
 class Critic(eqx.Module):
     """q(s, a) for S actions of each state: a transformer over the action's components, pooled."""
 
-    body: Transformer | FlatNetwork | IndependentNetwork
+    body: Body
     head: MLP
     baseline: Linear
 
     def __init__(self, key: Key[Array, ""], spec: ActionSpec, num_condition: int, backbone: Backbone):
         if backbone.kind == "independent":
-            raise ValueError("a critic must see the action; its kind must be one of ['mlp', 'transformer']")
+            raise ValueError(
+                "a critic must see the action; its kind must be one of ['convolutional', 'mlp', 'transformer']"
+            )
         key_body, key_head, key_baseline = jax.random.split(key, 3)
         self.body = backbone.build(key_body, spec, num_condition, None)
         self.head = MLP(key_head, (backbone.width, backbone.width, 1), final_scale=0.1)

@@ -5,7 +5,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 
 class Linear(eqx.Module):
@@ -45,6 +45,11 @@ def patches(x: Float[Array, "*b h w c"]) -> Float[Array, "*b i j p"]:
     height, breadth = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     shifts = [x[..., i : i + height, j : j + breadth, :] for i in range(size) for j in range(size)]
     return jnp.concatenate(shifts, axis=-1)
+
+
+def embed(table: Float[Array, "u d"], tokens: Int[Array, "*b"] | Float[Array, "*b u"]) -> Float[Array, "*b d"]:
+    """Rows of the table; of relaxed tokens (probabilities of all rows) the mean row."""
+    return table[tokens] if jnp.issubdtype(tokens.dtype, jnp.integer) else tokens @ table
 
 
 def layer_norm(x: Float[Array, "*b d"]) -> Float[Array, "*b d"]:

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from rld2.networks.layers import Linear, layer_norm
+from rld2.networks.layers import Linear, embed, layer_norm
 
 MODULATIONS = 6  # shift, scale, gate before attention and before the feed-forward part
 
@@ -92,13 +92,16 @@ class Transformer(eqx.Module):
         return modulation[:, None, None] if state.ndim == 2 else modulation[:, None]
 
     def __call__(
-        self, tokens: Int[Array, "b s k"], condition: Float[Array, "b 1 #k m"], step: Int[Array, "b s"] | None
+        self,
+        tokens: Int[Array, "b s k"] | Float[Array, "b s k u"],
+        condition: Float[Array, "b 1 #k m"],
+        step: Int[Array, "b s"] | None,
     ) -> Float[Array, "b s k d"]:
         modulation = condition
         if self.step is not None and step is not None:
             modulation = modulation + self.step[step][..., None, :]
         modulation = modulation.reshape(*modulation.shape[:-1], -1, self.width)
-        x = self.token[tokens] + self.position
+        x = embed(self.token, tokens) + self.position
         for i, block in enumerate(self.blocks):
             x = block(x, modulation[..., MODULATIONS * i : MODULATIONS * (i + 1), :])
         shift, scale = modulation[..., -2, :], modulation[..., -1, :]

@@ -6,7 +6,7 @@ from rld2.domains.atari import GAMES as ATARI
 from rld2.domains.jumanji import TEAMS
 from rld2.domains.minatar import GAMES as MINATAR
 from rld2.domains.registry import nearest
-from rld2.presets import atari, football, minatar, teams, toy
+from rld2.presets import atari, dna, football, minatar, teams, toy
 from rld2.runner.config import TrainConfig
 
 DEFAULT = "minatar/breakout/rkl"
@@ -23,6 +23,8 @@ PRESETS |= teams.zoo("butterfly/knights_archers_zombies-v11", 1_000_000)
 for _game in ATARI:
     PRESETS |= atari.presets_of(_game)
 PRESETS |= football.presets()
+for _data in ("synthetic", "hepg2"):
+    PRESETS |= dna.presets_of(_data)
 
 
 def preset(name: str) -> TrainConfig:

@@ -9,16 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from rld2.agents.dqn import DQNConfig, make_dqn
+from rld2.agents.drakes import DrakesConfig
+from rld2.agents.finetune import FinetuneConfig
 from rld2.agents.fkl import FKLConfig, make_fkl
 from rld2.agents.impala import IMPALAConfig, make_impala
+from rld2.agents.oracle import OracleConfig
+from rld2.agents.pretrain import PretrainConfig
 from rld2.agents.r2d2 import R2D2Config, make_r2d2
 from rld2.agents.relay import RelayConfig
 from rld2.agents.rkl import RKLConfig, make_rkl
+from rld2.agents.search import SearchConfig
 from rld2.diffusion.sample import sampler_named
 from rld2.domains.registry import DomainConfig
 from rld2.types import ActSpec, Agent, EnvSpec
 
-AgentConfig = FKLConfig | RKLConfig | RelayConfig | DQNConfig | IMPALAConfig | R2D2Config
+SequenceConfig = PretrainConfig | OracleConfig | FinetuneConfig | SearchConfig | DrakesConfig  # stages of a design
+AgentConfig = FKLConfig | RKLConfig | RelayConfig | DQNConfig | IMPALAConfig | R2D2Config | SequenceConfig
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,11 @@ KINDS = {
     "dqn": DQNConfig,
     "impala": IMPALAConfig,
     "r2d2": R2D2Config,
+    "pretrain": PretrainConfig,
+    "oracle": OracleConfig,
+    "finetune": FinetuneConfig,
+    "search": SearchConfig,
+    "drakes": DrakesConfig,
 }
 
 

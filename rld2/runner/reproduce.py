@@ -55,8 +55,9 @@ class ReproduceConfig:
 
     study: Annotated[str, tyro.conf.Positional]
     """Which one; `rld2 reproduce --help` lists them."""
-    scale: Literal["two-core", "paper"] = "two-core"
-    """two-core: MinAtar, hours; paper: the paper's sizes, on Atari, for a cluster."""
+    scale: Literal["demo", "two-core", "paper"] = "two-core"
+    """two-core: MinAtar or real enhancers, hours; paper: the paper's sizes, for a cluster; demo: of the DNA studies, on
+    synthetic data, minutes."""
     out: Path | None = None
     """Folder of its runs, tables and page; None: studies/<study>-<scale>."""
     jobs: int | None = None

@@ -14,10 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from rld2.domains.registry import AnyEnv, make_domain
+from rld2.domains.sequences import Scores
 from rld2.runner import checkpoint
-from rld2.runner.config import TrainConfig, from_json, make_agent, to_json
+from rld2.runner.config import SequenceConfig, TrainConfig, from_json, make_agent, to_json
 from rld2.runner.host_loop import build_host
 from rld2.runner.loop import Loop, LoopState, build
+from rld2.runner.sequences import Opened, parts
 from rld2.types import Agent, Domain
 
 CONFIG, CHECKPOINTS, HANDOVER = "config.json", "checkpoints", "handover.json"
@@ -32,24 +34,48 @@ class Setup(NamedTuple):
     keys: Any
 
 
-def set_up(config: TrainConfig, env: AnyEnv | None = None, phase: int = 0) -> Setup:
-    """`phase`: which of the run's agents, where there are two."""
-    domain = make_domain(config.domain, env)
+def set_up(config: TrainConfig, env: AnyEnv | Scores | None = None, phase: int = 0) -> Setup:
+    """`env`: the user's own environment, or, where sequences are designed, a function that scores them. `phase`: which
+    of the run's agents, where there are two."""
+    # one key for each seed by its own number: seed 3 is the same run alone and beside others
+    keys = jnp.stack([jax.random.key(config.seed + index) for index in range(config.seeds)])
+    if isinstance(config.agent, SequenceConfig):
+        reward: Any = env
+        built = parts(config.agent, config.domain, config.frames, config.log_frames, open_run, reward)
+        if not built.domain.spec.traceable:
+            _check_one_seed(config, "its reward")
+        return Setup(*built, keys)
+    own: Any = env
+    domain = make_domain(config.domain, own)
     agent = make_agent(config, domain.spec, phase)
     per_iteration = config.domain.num_envs * agent.experience.length * config.domain.macro
     iterations = max(1, config.log_frames // per_iteration)
     if domain.spec.traceable:
         loop = build(domain, agent, iterations)
-    elif config.seeds > 1:
+    else:
+        _check_one_seed(config, config.domain.name)
+        loop = build_host(domain, agent, iterations, overlap=config.overlap, fresh=config.domain.macro)
+    return Setup(domain, agent, loop, keys)
+
+
+def _check_one_seed(config: TrainConfig, what: str) -> None:
+    if config.seeds > 1:
         raise ValueError(
-            f"{config.domain.name} lives on the host, where a process trains one seed, got seeds={config.seeds}; start "
+            f"{what} lives on the host, where a process trains one seed, got seeds={config.seeds}; start "
             f"a run for each: --seed {config.seed} to --seed {config.seed + config.seeds - 1}"
         )
-    else:
-        loop = build_host(domain, agent, iterations, overlap=config.overlap, fresh=config.domain.macro)
-    # one key for each seed by its own number: seed 3 is the same run alone and beside others
-    keys = jnp.stack([jax.random.key(config.seed + index) for index in range(config.seeds)])
-    return Setup(domain, agent, loop, keys)
+
+
+def open_run(folder: Path) -> Opened:
+    """Another run, for one that builds on it."""
+    if not folder.is_dir():
+        raise ValueError(
+            f"there is no run {folder}; a design needs a pretrained model, an oracle and a judge: train them with the "
+            f"presets dna/.../pretrain, oracle and judge, or name other runs with --agent.start.pretrained and so on"
+        )
+    config = read_config(folder)
+    setup = set_up(config)
+    return Opened(config.agent, policy_of(setup, restore(folder, setup), 0))
 
 
 def create(config: TrainConfig) -> Path:

@@ -1,5 +1,6 @@
 """Training: advance, log, checkpoint, until the frames are used up or somebody says stop."""
 
+import dataclasses
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +12,13 @@ import jax
 import numpy as np
 
 from rld2.domains.registry import AnyEnv
+from rld2.domains.sequences import Scores
 from rld2.runner import checkpoint, log, run
-from rld2.runner.config import TrainConfig
+from rld2.runner.config import SequenceConfig, TrainConfig
 from rld2.runner.handover import Relay
 from rld2.runner.log import Logger
 from rld2.runner.loop import LoopState
+from rld2.runner.sequences import with_own_reward
 from rld2.types import Metrics
 
 
@@ -54,16 +57,19 @@ def stop_requests() -> Iterator[Callable[[], str | None]]:
 
 def train(
     config: TrainConfig,
-    env: AnyEnv | None = None,
+    env: AnyEnv | Scores | None = None,
     *,
     resume: Path | None = None,
     on_log: Callable[[dict[str, Any]], bool | None] | None = None,
 ) -> Trained:
-    """Run `config`, or continue the run in the folder `resume` with it. `on_log` sees each report; False stops the run.
+    """Run `config`, or continue the run in the folder `resume` with it. `env` is the user's own environment, or, where
+    sequences are designed, a function from sequences to scores. `on_log` sees each report; False stops the run.
 
     Stopped in any way, the run is checkpointed where it stands and `resume` continues it bit for bit; on a host domain
     it continues with new episodes and a replay that is filled again.
     """
+    if env is not None and isinstance(config.agent, SequenceConfig):
+        config = dataclasses.replace(config, agent=with_own_reward(config.agent))
     phase = 0 if resume is None else run.phase_at(resume)
     setup = run.set_up(config, env, phase)
     needs = setup.loop.check()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from rld2.report.compare_plots import Axis
 from rld2.runner.reproduce import Cell, Study
-from rld2.studies import macro_actions, search, teams
+from rld2.studies import dna, macro_actions, search, teams
 from rld2.studies.scales import SCALES, Scale
 
 _BREAKOUT = "MinAtar Breakout instead of ten Atari games, 0.3M frames, the two-core networks."
@@ -86,5 +86,5 @@ STUDIES: dict[str, Study] = {
 
 def study(name: str) -> Study:
     if name not in STUDIES:
-        raise ValueError(f"study must be one of {list(STUDIES)}, got {name!r}")
+        raise ValueError(f"study must be one of {[*STUDIES, *dna.STUDIES]}, got {name!r}")
     return STUDIES[name]

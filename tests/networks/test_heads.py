@@ -4,15 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rld2.networks.heads import DENOISERS, Backbone, Critic, Denoiser, Value
+from rld2.networks.heads import DENOISERS, Backbone, Body, Critic, Denoiser, Value
 from rld2.networks.layers import num_parameters
-from rld2.networks.mlp import FlatNetwork, IndependentNetwork
-from rld2.networks.transformer import Transformer
+from rld2.networks.mlp import FlatNetwork
 from rld2.types import ActionSpec
 from tests.exact import assert_refused
 from tests.networks.filled import filled, integers, normal, quick_key, run
-
-Body = Transformer | FlatNetwork | IndependentNetwork
 
 SPEC = ActionSpec((2, 4, 3))
 C = 5

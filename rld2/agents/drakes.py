@@ -1,0 +1,115 @@
+"""DRAKES: the reward's gradient goes back through the last reverse steps, made differentiable by Gumbel-softmax."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from rld2.agents.finetune import Start
+from rld2.agents.optimise import OptimiserConfig, apply_gradient
+from rld2.agents.policy import Policy
+from rld2.agents.pretrain import generator, held
+from rld2.diffusion.relaxed import relaxed_step, straight_through
+from rld2.diffusion.sample import Sampler, sample
+from rld2.types import Agent, Batch, Dataset, EnvSpec, Updated
+
+
+@dataclass(frozen=True)
+class DrakesConfig:
+    """Frames are rewards asked for, with their gradients."""
+
+    start: Start = field(default_factory=Start)
+    optimiser: OptimiserConfig = OptimiserConfig(3e-4, max_gradient_norm=1.0)
+    last: int = 50  # reverse steps the gradient goes back through
+    temperature: float = 1.0  # of Gumbel-softmax
+    anchor: float = 0.0  # weight of the KL to the pretrained model over those steps; 0: DRAKES without KL
+    rematerialise: bool = False  # compute steps again on the way back instead of keeping them
+
+    def __post_init__(self) -> None:
+        if self.last < 1:
+            raise ValueError(f"last must be 1 or more reverse steps, got {self.last}")
+        if self.temperature <= 0.0 or self.anchor < 0.0:
+            raise ValueError(f"need temperature > 0 and anchor >= 0, got {self.temperature} and {self.anchor}")
+
+
+class DrakesState(NamedTuple):
+    policy: Policy
+    optimiser: PyTree
+    updates: Int[Array, ""]
+
+
+Reward = Callable[[Float[Array, "m k v"]], Float[Array, " m"]]
+
+
+def make_drakes(config: DrakesConfig, spec: EnvSpec, total_frames: int, pretrained: Policy, reward: Reward) -> Agent:
+    """`reward` of relaxed letters (probabilities), one number a sequence."""
+    optimiser = config.optimiser.build()
+    schedule, action = config.start.schedule_for(pretrained), pretrained.action
+    last = min(config.last, schedule.steps)
+    number = spec.num_envs
+
+    def init(key: Key[Array, ""]) -> DrakesState:
+        copy = jax.tree.map(jnp.array, pretrained, is_leaf=eqx.is_array)
+        return DrakesState(copy, optimiser.init(eqx.filter(copy, eqx.is_array)), jnp.zeros((), jnp.int32))
+
+    def relaxed_end(
+        policy: Policy, observation: Float[Array, "1 c"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, "m k u"], Float[Array, " m"]]:
+        """Sequences that gradients flow through, and the KL to the pretrained model on their way."""
+        key_start, key_steps = jax.random.split(key)
+        condition = policy.denoiser.condition(policy.torso(observation))
+        kept_model = held(pretrained)
+        kept_condition = kept_model.denoiser.condition(kept_model.torso(observation))
+        if last < schedule.steps:
+            fixed = jax.tree.map(jax.lax.stop_gradient, policy)
+            predict = fixed.predict(fixed.torso(observation), None)
+            chain = sample(
+                key_start, predict, action, schedule, Sampler(), 1, number, first_steps=schedule.steps - last
+            )
+            start = chain.tokens[-1, 0]
+        else:
+            start = jnp.full((number, action.length), action.mask_token)
+        relaxed = jax.nn.one_hot(start, action.vocab + 1)
+
+        def step(carry: tuple[Array, Array], n: Int[Array, ""]) -> tuple[tuple[Array, Array], None]:
+            relaxed, away = carry
+            at = jnp.broadcast_to(n, (1, number))
+            logits = policy.denoiser(relaxed[None], condition, at)[0]
+            kept = jax.lax.stop_gradient(kept_model.denoiser(relaxed[None], kept_condition, at)[0])
+            abar = jnp.asarray(schedule.abar, jnp.float32)[n]
+            log_mu, log_kept = jax.nn.log_softmax(logits), jax.nn.log_softmax(kept)
+            kl = jnp.sum(jnp.exp(log_mu) * (log_mu - log_kept), axis=-1)
+            away = away + abar * jnp.sum(relaxed[..., -1] * kl, axis=-1)
+            key_step = jax.random.fold_in(key_steps, n)
+            return (relaxed_step(key_step, relaxed, logits, abar, config.temperature), away), None
+
+        body = jax.checkpoint(step) if config.rematerialise else step
+        (relaxed, away), _ = jax.lax.scan(body, (relaxed, jnp.zeros(number)), jnp.arange(last, 0, -1))
+        return relaxed, away
+
+    def update(state: DrakesState, batch: Batch, key: Key[Array, ""]) -> Updated:
+        observation = batch.data.observation[0][:1]
+
+        def loss(policy: Policy) -> tuple[Float[Array, ""], tuple[Array, Array]]:
+            relaxed, away = relaxed_end(policy, observation, key)
+            gained = jnp.mean(reward(straight_through(relaxed[..., :-1])))
+            away = jnp.mean(away)
+            return config.anchor * away - gained, (gained, away)
+
+        gradient, (gained, away) = eqx.filter_grad(loss, has_aux=True)(state.policy)
+        share = config.optimiser.share_at(batch.frames, total_frames)
+        policy, optimiser_state = apply_gradient(optimiser, state.optimiser, state.policy, gradient, share)
+        metrics = {"reward": gained, "kl_to_pretrained": away}
+        return Updated(DrakesState(policy, optimiser_state, state.updates + 1), metrics)
+
+    return Agent(
+        init=init,
+        policy=lambda state: state.policy,
+        act=generator(schedule.steps),
+        update=update,
+        experience=Dataset(number),
+    )

@@ -1,0 +1,177 @@
+"""RL-D2 on sequences: single-step policy optimisation of a pretrained model, with forward or reverse KL.
+
+An episode is one sequence and its reward. All sequences of an update are samples of the same state, so the group itself
+tells each one's advantage and no critic is needed.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from rld2.agents.optimise import OptimiserConfig, apply_gradient
+from rld2.agents.policy import Policy
+from rld2.agents.pretrain import generator, held
+from rld2.diffusion.elbo import elbo_estimate
+from rld2.diffusion.schedule import Schedule
+from rld2.losses.kl import fkl_loss, mirror_descent_weights, pair_terms, rkl_loss
+from rld2.losses.temperature import TemperatureConfig, effective_sample_size, kl_to_uniform, solve
+from rld2.types import Agent, Batch, EnvSpec, Metrics, Rollout, Updated
+
+DIVERGENCES = ("fkl", "rkl")
+
+
+@dataclass(frozen=True)
+class Start:
+    """The runs a design begins with, and the one that judges it in the end."""
+
+    pretrained: Path = Path("runs/dna-synthetic-pretrain-1")
+    oracle: Path = Path("runs/dna-synthetic-oracle-1")
+    judge: Path = Path("runs/dna-synthetic-judge-1")
+    reward: str = (
+        "oracle"  # or true (synthetic data), a Python function "package.module:function", own (given in Python)
+    )
+    steps: int | None = None  # reverse steps N; None: as pretrained
+
+    def schedule_for(self, pretrained: Policy) -> Schedule:
+        trained = pretrained.schedule
+        return Schedule(self.steps or trained.steps, trained.kind, trained.power)
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"start.steps must be 1 or more, got {self.steps}")
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """fkl: imitate the samples, weighted by their reward; rkl: clipped ratios. Frames are rewards asked for.
+
+    `anchor` weighs, beside the loss, the KL to the pretrained model over the reverse steps that were visited.
+    """
+
+    start: Start = field(default_factory=Start)
+    divergence: Literal["fkl", "rkl"] = "fkl"
+    optimiser: OptimiserConfig = OptimiserConfig(1e-3, final_share=0.1, max_gradient_norm=1.0)
+    temperature: TemperatureConfig = field(default_factory=lambda: TemperatureConfig(budget=0.5))
+    anchor: float = 0.1
+    epochs: int = 4  # gradient steps on each group of samples
+    pairs: int = 2  # reverse steps drawn from every chain for a gradient step
+    clip: float = 0.2  # of the single-step ratio, for rkl
+
+    def __post_init__(self) -> None:
+        if self.divergence not in DIVERGENCES:
+            raise ValueError(f"divergence must be one of {list(DIVERGENCES)}, got {self.divergence!r}")
+        if self.anchor < 0.0:
+            raise ValueError(f"anchor must not be negative, got {self.anchor}")
+        if min(self.epochs, self.pairs) < 1:
+            raise ValueError(f"epochs and pairs must be 1 or more, got {self.epochs} and {self.pairs}")
+        if self.temperature.mode == "dual":
+            raise ValueError(
+                "fine-tuning solves for the temperature (exact), fixes it or has none (greedy), not 'dual'"
+            )
+
+
+class FinetuneState(NamedTuple):
+    policy: Policy
+    optimiser: PyTree
+    updates: Int[Array, ""]
+
+
+class Pairs(NamedTuple):
+    """Reverse steps drawn from the chains of m samples, s of each."""
+
+    before: Int[Array, "m s k"]
+    after: Int[Array, "m s k"]
+    step: Int[Array, "m s"]
+
+
+def draw_pairs(key: Key[Array, ""], chain: Int[Array, "m states k"], number: int) -> Pairs:
+    """One step from each of `number` equal stretches of the chain: together as uniform as single draws, less noisy."""
+    samples, steps = chain.shape[0], chain.shape[1] - 1
+    place = (jnp.arange(number) + jax.random.uniform(key, (samples, number))) / number
+    index = jnp.minimum((place * steps).astype(jnp.int32), steps - 1)
+    rows = jnp.arange(samples)[:, None]
+    return Pairs(chain[rows, index], chain[rows, index + 1], steps - index)
+
+
+def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pretrained: Policy) -> Agent:
+    optimiser = config.optimiser.build()
+    config.temperature.check(spec.num_envs)
+    schedule, mask_token = config.start.schedule_for(pretrained), pretrained.action.mask_token
+
+    def init(key: Key[Array, ""]) -> FinetuneState:
+        copy = jax.tree.map(jnp.array, pretrained, is_leaf=eqx.is_array)
+        return FinetuneState(copy, optimiser.init(eqx.filter(copy, eqx.is_array)), jnp.zeros((), jnp.int32))
+
+    def temperature_for(reward: Float[Array, " m"], frames: Int[Array, ""]) -> tuple[Float[Array, ""] | None, Metrics]:
+        how = config.temperature
+        if how.mode == "greedy":
+            return None, {"temperature": jnp.zeros(()), "budget_saturated": jnp.zeros(())}
+        if how.mode == "fixed":
+            return jnp.asarray(how.initial, jnp.float32), {"temperature": jnp.asarray(how.initial)}
+        lowest = jnp.maximum(how.minimum, how.floor * jnp.std(reward))
+        solved = solve(reward[None], how.budget_at(frames), jnp.ones(1), lowest, how.maximum)
+        return solved.value, {"temperature": solved.value, "budget_saturated": solved.saturated * 1.0}
+
+    def update(state: FinetuneState, batch: Batch, key: Key[Array, ""]) -> Updated:
+        reward = batch.data.reward[0]
+        chain = batch.data.memory[0].astype(jnp.int32)
+        observation = batch.data.observation[0][:1]
+        spread = jnp.maximum(jnp.std(reward), 1e-6)
+        advantage = (reward - jnp.mean(reward)) / spread
+        temperature, metrics = temperature_for(reward, batch.frames)
+        weights = mirror_descent_weights(reward, temperature)
+        penalty = jnp.zeros(()) if temperature is None else temperature / spread
+        old = state.policy
+        abar = jnp.asarray(schedule.abar, jnp.float32)
+        multiplicity = schedule.steps / config.pairs
+
+        def predict(policy: Policy, pairs: Pairs) -> Float[Array, "m s k v"]:
+            flat = pairs.before.reshape(1, -1, pairs.before.shape[-1])
+            logits = policy.predict(policy.torso(observation), None)(flat, pairs.step.reshape(1, -1))
+            return logits.reshape(*pairs.before.shape, -1)
+
+        def loss(policy: Policy, pairs: Pairs) -> tuple[Float[Array, ""], Metrics]:
+            logits = predict(policy, pairs)
+            kept = jax.lax.stop_gradient(predict(held(pretrained), pairs))
+            away = pair_terms(logits, kept, pairs.before, pairs.after, None, abar[pairs.step], mask_token)
+            anchor = multiplicity * jnp.mean(jnp.sum(away.kl, axis=-1))
+            if config.divergence == "fkl":
+                action = jnp.broadcast_to(chain[:, -1:], pairs.before.shape)
+                weight = multiplicity * abar[pairs.step]
+                elbo = jnp.sum(elbo_estimate(logits, action, pairs.before == mask_token, weight), axis=-1)
+                fit = fkl_loss(elbo[None], weights[None], jnp.ones(1))
+            else:
+                before = jax.lax.stop_gradient(predict(old, pairs))
+                terms = pair_terms(logits, before, pairs.before, pairs.after, None, abar[pairs.step], mask_token)
+                fit = multiplicity * jnp.mean(rkl_loss(terms, advantage, config.clip, penalty))
+            return fit + config.anchor * anchor, {"policy_loss": fit, "kl_to_pretrained": anchor}
+
+        share = config.optimiser.share_at(batch.frames, total_frames)
+
+        def epoch(carry: tuple[Policy, PyTree], key: Key[Array, ""]) -> tuple[tuple[Policy, PyTree], Metrics]:
+            policy, optimiser_state = carry
+            pairs = draw_pairs(key, chain, config.pairs)
+            gradient, extra = eqx.filter_grad(loss, has_aux=True)(policy, pairs)
+            return apply_gradient(optimiser, optimiser_state, policy, gradient, share), extra
+
+        keys = jax.random.split(key, config.epochs)
+        (policy, optimiser_state), extra = jax.lax.scan(epoch, (state.policy, state.optimiser), keys)
+        metrics |= jax.tree.map(lambda x: x[-1], extra) | {
+            "reward_spread": spread,
+            "kl": kl_to_uniform(weights),
+            "effective_samples": effective_sample_size(weights),
+        }
+        return Updated(FinetuneState(policy, optimiser_state, state.updates + 1), metrics)
+
+    return Agent(
+        init=init,
+        policy=lambda state: state.policy,
+        act=generator(schedule.steps),
+        update=update,
+        experience=Rollout(length=1),
+    )

@@ -1,0 +1,96 @@
+"""Oracles: supervised learning of scores, on one half of the loci."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from rld2.agents.optimise import OptimiserConfig, apply_gradient, soft_update
+from rld2.networks.oracle import (
+    EvaluationOracle,
+    OracleNetwork,
+    OracleNetworkConfig,
+    Scale,
+    TuningOracle,
+    one_hot,
+)
+from rld2.sequences.data import DataConfig
+from rld2.types import Acted, ActSpec, Agent, Batch, Dataset, EnvSpec, TimeStep, Updated
+
+ROLES = {"tuning": 0, "evaluation": 1}  # and the fold each learns from
+Oracle = TuningOracle | EvaluationOracle
+
+
+@dataclass(frozen=True)
+class OracleConfig:
+    """tuning: learns from fold 0, designs are optimised against it; evaluation: learns from fold 1, only judges."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    role: Literal["tuning", "evaluation"] = "tuning"
+    network: OracleNetworkConfig = field(default_factory=OracleNetworkConfig)
+    optimiser: OptimiserConfig = OptimiserConfig(1e-3, final_share=0.02, max_gradient_norm=1.0)
+    batch_size: int = 64
+    average_rate: float = 0.005  # by which the averaged weights follow
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise ValueError(f"role must be one of {list(ROLES)}, got {self.role!r}")
+
+    @property
+    def fold(self) -> int:
+        return ROLES[self.role]
+
+
+class OracleState(NamedTuple):
+    online: Oracle
+    averaged: Oracle
+    optimiser: PyTree
+    updates: Int[Array, ""]
+
+
+def make_oracle(
+    config: OracleConfig,
+    spec: EnvSpec,
+    total_frames: int,
+    complement: tuple[int, ...] | None,
+    motifs: list[np.ndarray],
+    scores: Float[np.ndarray, " n"],
+) -> Agent:
+    """`motifs` are log-odds matrices its filters start from; `scores` those it learns from, for their scale."""
+    optimiser = config.optimiser.build()
+    role = TuningOracle if config.role == "tuning" else EvaluationOracle
+    mean, spread = float(np.mean(scores)), float(np.std(scores))
+    if not spread > 0.0:
+        raise ValueError("all scores of the data are the same; an oracle has nothing to learn from them")
+
+    def init(key: Key[Array, ""]) -> OracleState:
+        network = OracleNetwork(key, config.network, complement, spec.action.vocab, motifs)
+        oracle = role(network, Scale(jnp.asarray(mean, jnp.float32), jnp.asarray(spread, jnp.float32)))
+        copy = jax.tree.map(jnp.array, oracle, is_leaf=eqx.is_array)
+        return OracleState(oracle, copy, optimiser.init(eqx.filter(oracle, eqx.is_array)), jnp.zeros((), jnp.int32))
+
+    def update(state: OracleState, batch: Batch, key: Key[Array, ""]) -> Updated:
+        letters = one_hot(batch.data.action[0].astype(jnp.int32), spec.action.vocab)
+        target = (batch.data.reward[0] - mean) / spread
+
+        def loss(oracle: Oracle) -> Float[Array, ""]:
+            return jnp.mean(optax.squared_error(oracle.network(letters, key)[:, 0], target))
+
+        value, gradient = eqx.filter_value_and_grad(loss)(state.online)
+        share = config.optimiser.share_at(batch.frames, total_frames)
+        online, optimiser_state = apply_gradient(optimiser, state.optimiser, state.online, gradient, share)
+        rate = jnp.maximum(config.average_rate, 1.0 / (1.0 + state.updates))
+        averaged = soft_update(state.averaged, online, rate)
+        return Updated(OracleState(online, averaged, optimiser_state, state.updates + 1), {"error": value})
+
+    def act(oracle: Any, step: TimeStep, carry: Any, key: Key[Array, ""], how: ActSpec | None) -> Acted:
+        raise ValueError("an oracle judges sequences and makes none; sample from a pretrained or fine-tuned run")
+
+    return Agent(
+        init=init, policy=lambda state: state.averaged, act=act, update=update, experience=Dataset(config.batch_size)
+    )

@@ -1,0 +1,44 @@
+"""Particle methods: samples of a state are weighed after every reverse step, and good ones take the place of bad ones.
+
+SMC draws from the model itself; TDS draws from guided predictions and corrects for it. Both aim at the model's
+distribution times exp(reward / temperature).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from rld2.diffusion.elbo import Predict, token_log_prob
+from rld2.diffusion.guidance import Reward, clean_estimate, reward_of_estimate
+from rld2.diffusion.sample import Choose, Chosen, Moved
+
+
+def systematic(key: Key[Array, ""], log_weight: Float[Array, "b m"]) -> Int[Array, "b m"]:
+    """Indices drawn in proportion to the weights: each as often as expected, rounded up or down."""
+    states, number = log_weight.shape
+    edges = jnp.cumsum(jax.nn.softmax(log_weight), axis=-1)
+    start = jax.random.uniform(key, (states, 1))
+    points = (jnp.arange(number) + start) / number
+    index = jnp.sum(points[:, :, None] > edges[:, None, :], axis=-1)
+    return jnp.minimum(index, number - 1)
+
+
+def particles(predict: Predict, reward: Reward, temperature: float, mask_token: int, *, twisted: bool) -> Choose:
+    """What `sample` asks after every step. `predict` is the model itself, also where samples come from a guided one
+    (`twisted`): the weights then contain the ratio of the two."""
+
+    def choose(key: Key[Array, ""], moved: Moved) -> Chosen:
+        after = moved.after
+        later = jnp.broadcast_to(jnp.maximum(moved.step - 1, 1), after.shape[:2])
+        estimate = clean_estimate(predict(after, later), after, mask_token)
+        promise = reward_of_estimate(reward, estimate) / temperature
+        log_weight = promise - moved.promise
+        if twisted:
+            is_drawn = (moved.before == mask_token) & (after != mask_token)
+            logits = predict(moved.before, jnp.broadcast_to(moved.step, after.shape[:2]))
+            own = token_log_prob(logits, jnp.where(is_drawn, after, 0))
+            log_weight = log_weight + jnp.sum(jnp.where(is_drawn, own - moved.log_prob, 0.0), axis=-1)
+        index = systematic(key, log_weight)
+        return Chosen(index, jnp.take_along_axis(promise, index, axis=1))
+
+    return choose

@@ -1,0 +1,171 @@
+"""Networks that predict the score of a sequence, the same for both its strands; and the two roles they can have."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from rld2.networks.convolution import StrandConvolution, strand_swap
+from rld2.networks.layers import MLP
+
+MOTIF_SCALE = 0.5  # of log-odds: a site then changes the activation by a few units
+THRESHOLD = 0.6  # of a motif's best score: what weaker sites give is cut off
+
+
+@dataclass(frozen=True)
+class OracleNetworkConfig:
+    filters: int = 64  # that start at random, beside those that start as motifs
+    width: int = 15  # letters a filter sees; longer motifs lose their least informative ends
+    channels: int = 24  # of the second layer, which sees how sites lie to each other; 0: none
+    hidden: int = 64
+    dropout: float = 0.3  # of what was found in the whole sequence
+
+    def __post_init__(self) -> None:
+        if self.width < 3 or self.width % 2 == 0:
+            raise ValueError(f"width of the oracle's filters must be odd and 3 or more, got {self.width}")
+        if min(self.filters, self.channels) < 0 or self.hidden < 1:
+            raise ValueError(f"filters, channels and hidden must not be negative, got {self}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+
+
+def motif_filters(motifs: list[Float[np.ndarray, "_ v"]], width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Kernels (width, letters, motifs) and biases that answer to a motif's better sites; from log-odds matrices."""
+    letters = motifs[0].shape[1]
+    kernel, bias = np.zeros((width, letters, len(motifs)), np.float32), np.zeros(len(motifs), np.float32)
+    for j, odds in enumerate(motifs):
+        excess = len(odds) - width
+        if excess > 0:
+            spread = np.array([np.abs(odds[i : i + width]).sum() for i in range(excess + 1)])
+            start = int(np.argmax(spread))
+            odds = odds[start : start + width]
+        start = (width - len(odds)) // 2
+        kernel[start : start + len(odds), :, j] = MOTIF_SCALE * odds
+        bias[j] = -THRESHOLD * MOTIF_SCALE * odds.max(axis=1).sum()
+    return kernel, bias
+
+
+class OracleNetwork(eqx.Module):
+    """Filters on both strands, the strongest and the mean answer of each, and a second layer for their arrangement."""
+
+    find: StrandConvolution
+    mix: StrandConvolution | None
+    arrange: StrandConvolution | None
+    readout: MLP
+    linear: Float[Array, "f o"]
+    dropout: float = eqx.field(static=True)
+    vocab: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        config: OracleNetworkConfig,
+        complement: tuple[int, ...] | None,
+        vocab: int,
+        motifs: list[np.ndarray],
+        num_out: int = 1,
+    ):
+        key_find, key_mix, key_arrange, key_readout = jax.random.split(key, 4)
+        filters = config.filters + len(motifs)
+        if not filters:
+            raise ValueError("an oracle needs filters: known motifs, or filters that start at random")
+        strands = 1 if complement is None else 2
+        find = StrandConvolution(key_find, vocab, filters, config.width, complement)
+        if motifs:
+            kernel, bias = motif_filters(motifs, config.width)
+            find = eqx.tree_at(
+                lambda c: (c.weight, c.bias),
+                find,
+                (find.weight.at[..., : len(motifs)].set(kernel), find.bias.at[: len(motifs)].set(bias)),
+            )
+        self.find = find
+        self.mix = self.arrange = None
+        channels = config.channels
+        if channels:
+            inner = None if complement is None else strand_swap(2 * filters)
+            self.mix = StrandConvolution(key_mix, strands * filters, channels, 1, inner)
+            outer = None if complement is None else strand_swap(2 * channels)
+            self.arrange = StrandConvolution(key_arrange, strands * channels, channels, 11, outer, dilation=2)
+        features = 2 * (filters + channels)
+        self.readout = MLP(key_readout, (features, config.hidden, num_out), final_scale=0.1)
+        self.linear = jnp.zeros((features, num_out))
+        self.dropout, self.vocab = config.dropout, vocab
+
+    def _pooled(self, x: Float[Array, "*b k c"], channels: int) -> list[Float[Array, "*b f"]]:
+        """The strongest and the mean answer of each filter, whatever strand it was found on."""
+        by_strand = x.reshape(*x.shape[:-1], -1, channels)
+        return [jnp.max(by_strand, axis=(-3, -2)), jnp.mean(by_strand, axis=(-3, -2)) * x.shape[-2] ** 0.5]
+
+    def __call__(self, letters: Float[Array, "b k v"], key: Key[Array, ""] | None = None) -> Float[Array, "b o"]:
+        """`letters` are one-hot or probabilities; with a key, features are dropped as in training."""
+        found = jax.nn.relu(self.find(letters))
+        features = self._pooled(found, self.find.bias.shape[0])
+        if self.mix is not None and self.arrange is not None:
+            arranged = jax.nn.relu(self.arrange(jax.nn.relu(self.mix(found))))
+            features += self._pooled(arranged, self.arrange.bias.shape[0])
+        x = jnp.concatenate(features, axis=-1)
+        if key is not None and self.dropout:
+            kept = jax.random.bernoulli(key, 1.0 - self.dropout, x.shape)
+            x = jnp.where(kept, x / (1.0 - self.dropout), 0.0)
+        return self.readout(x) + x @ self.linear
+
+
+class Scale(eqx.Module):
+    """Mean and spread of the scores an oracle learned from: it predicts in units of them."""
+
+    mean: Float[Array, ""]
+    spread: Float[Array, ""]
+
+
+def predicted(
+    network: OracleNetwork, scale: Scale, letters: Float[Array, "b k v"], key: Key[Array, ""] | None = None
+) -> Float[Array, " b"]:
+    return scale.mean + scale.spread * network(letters, key)[:, 0]
+
+
+def one_hot(tokens: Int[Array, "b k"], vocab: int) -> Float[Array, "b k v"]:
+    return jax.nn.one_hot(tokens, vocab)
+
+
+class TuningOracle(eqx.Module):
+    """The oracle that designs may be optimised against. It is not an `EvaluationOracle`, nor can one be made of it."""
+
+    network: OracleNetwork
+    scale: Scale
+
+    def __call__(self, letters: Float[Array, "b k v"]) -> Float[Array, " b"]:
+        return predicted(self.network, self.scale, letters)
+
+
+class EvaluationOracle(eqx.Module):
+    """The oracle that judges designs: it learned from loci the tuning oracle has not seen, and nothing tunes on it."""
+
+    network: OracleNetwork
+    scale: Scale
+
+    def judge(self, tokens: Int[np.ndarray, "n k"], at_once: int = 256) -> Float[np.ndarray, " n"]:
+        """Scores of whole sequences; there is no relaxed form, so nothing can be back-propagated from here."""
+        parts = [
+            np.asarray(_judged(self, jnp.asarray(tokens[i : i + at_once]))) for i in range(0, len(tokens), at_once)
+        ]
+        return np.concatenate(parts)
+
+
+@eqx.filter_jit
+def _judged(oracle: EvaluationOracle, tokens: Int[Array, "n k"]) -> Float[Array, " n"]:
+    return predicted(oracle.network, oracle.scale, one_hot(tokens, oracle.network.vocab))
+
+
+def check_tuning(oracle: Any) -> TuningOracle:
+    """The border between the two: what optimises asks here."""
+    if isinstance(oracle, EvaluationOracle):
+        raise ValueError(
+            "this oracle is kept for evaluation and cannot be optimised against; train one with role 'tuning'"
+        )
+    if not isinstance(oracle, TuningOracle):
+        raise ValueError(f"expected a tuning oracle, got {type(oracle).__name__}")
+    return oracle

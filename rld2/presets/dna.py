@@ -1,0 +1,68 @@
+"""Designing sequences in stages: a pretrained model, an oracle to tune on, another to judge with, and the design."""
+
+import dataclasses
+from pathlib import Path
+
+from rld2.agents.drakes import DrakesConfig
+from rld2.agents.finetune import FinetuneConfig, Start
+from rld2.agents.optimise import OptimiserConfig
+from rld2.agents.oracle import OracleConfig
+from rld2.agents.policy import PolicyConfig
+from rld2.agents.pretrain import SMALL, PretrainConfig
+from rld2.agents.search import SearchConfig
+from rld2.domains.registry import DomainConfig
+from rld2.losses.temperature import TemperatureConfig
+from rld2.networks.heads import Backbone
+from rld2.networks.oracle import OracleNetworkConfig
+from rld2.runner.config import AgentConfig, TrainConfig
+from rld2.sequences.data import DataConfig
+
+# 20 residual convolutions of width 128, 128 reverse steps: the size of DRAKES
+DRAKES_SIZE = PolicyConfig(steps=128, denoiser=Backbone("convolutional", width=128, layers=20), embedding=32)
+TRANSFORMER = PolicyConfig(steps=32, denoiser=Backbone("transformer", width=48, layers=3, heads=2), embedding=16)
+
+
+def start_of(name: str, runs: Path = Path("runs")) -> Start:
+    """The first runs of the three stages before a design."""
+    pretrained, oracle, judge = (runs / f"dna-{name}-{stage}-1" for stage in ("pretrain", "oracle", "judge"))
+    return Start(pretrained, oracle, judge)
+
+
+def presets_of(name: str) -> dict[str, TrainConfig]:
+    """Of one data set, synthetic or hepg2."""
+    synthetic = name == "synthetic"
+    data = DataConfig(name)  # type: ignore[arg-type]
+    start = start_of(name)
+    network = OracleNetworkConfig(filters=16 if synthetic else 64)
+    oracle = OracleConfig(data, "tuning", network)
+    pretrain = PretrainConfig(data, SMALL)
+    finetune = FinetuneConfig(start, temperature=TemperatureConfig(budget=0.5))
+    seen = 200_000 if synthetic else 300_000
+    large = dataclasses.replace(pretrain, policy=DRAKES_SIZE, optimiser=OptimiserConfig(3e-4, max_gradient_norm=1.0))
+    stages: dict[str, tuple[AgentConfig, int, int]] = {  # agent, frames, between two lines of the log
+        "pretrain": (pretrain, seen, 6_400),
+        "pretrain-transformer": (dataclasses.replace(pretrain, policy=TRANSFORMER), seen, 6_400),
+        "pretrain-conditional": (dataclasses.replace(pretrain, conditional=True), seen, 6_400),
+        "pretrain-drakes-size": (large, 20_000_000, 64_000),
+        "oracle": (oracle, 100_000, 6_400),
+        "judge": (dataclasses.replace(oracle, role="evaluation"), 100_000, 6_400),
+        "fkl": (finetune, 12_800, 1_280),
+        "rkl": (dataclasses.replace(finetune, divergence="rkl"), 12_800, 1_280),
+        "drakes": (DrakesConfig(start), 12_800, 1_280),
+        "drakes-kl": (DrakesConfig(start, anchor=0.01), 12_800, 1_280),
+        "best-of-n": (SearchConfig(start, "best-of-n"), 12_800, 1_280),
+        "genetic": (SearchConfig(start, "genetic"), 12_800, 1_280),
+        "cross-entropy": (SearchConfig(start, "cross-entropy"), 12_800, 1_280),
+    }
+    return {
+        f"dna/{name}/{stage}": TrainConfig(
+            name=f"dna/{name}/{stage}",
+            domain=DomainConfig(f"dna/{name}", num_envs=128, discount=1.0),
+            agent=agent,
+            frames=frames,
+            log_frames=log_frames,
+            checkpoint_frames=max(log_frames, frames // 4),
+            evaluation_episodes=1000,
+        )
+        for stage, (agent, frames, log_frames) in stages.items()
+    }

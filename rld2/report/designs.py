@@ -1,0 +1,106 @@
+"""Designed sequences, method by method: a table over seeds, and reward against likelihood."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from rld2.report.grid import Cell, Grid
+from rld2.report.plots import RESOLUTION, SIZE, style
+from rld2.report.tables import over_seeds
+
+REWARD, TRUE, LIKELIHOOD = "reward, evaluation oracle (median)", "reward, true (median)", "log-likelihood (median)"
+COLORS = mpl.color_sequences["tab20"]
+
+Record = Mapping[str, Any]  # method, seed, reward_calls, seconds, rows: metric, value, low, high
+
+
+def value_of(record: Record, metric: str) -> float | None:
+    return next((row["value"] for row in record["rows"] if row["metric"] == metric), None)
+
+
+def by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
+    methods: dict[str, list[Record]] = {}
+    for record in records:
+        methods.setdefault(record["method"], []).append(record)
+    return methods
+
+
+def interval_of(records: Sequence[Record], metric: str) -> tuple[float, float | None, float | None] | None:
+    """Over seeds; of one seed, the interval over its sequences."""
+    values = [value for record in records if (value := value_of(record, metric)) is not None]
+    if not values:
+        return None
+    if len(values) > 1:
+        return over_seeds(values)
+    row = next(row for row in records[0]["rows"] if row["metric"] == metric)
+    return row["value"], row["low"], row["high"]
+
+
+def table_grid(records: Sequence[Record], title: str) -> Grid:
+    """A row a method; the best reward among those that are as likely and as diverse as the pretrained model is bold."""
+    methods = by_method(records)
+    metrics = list(dict.fromkeys(row["metric"] for record in records for row in record["rows"]))
+    natural = {name for name in methods if is_natural(methods, name)}
+    rewards = {name: interval_of(methods[name], REWARD) for name in natural}
+    best = max((r[0] for r in rewards.values() if r is not None), default=None)
+    rows = []
+    for name, own in methods.items():
+        cells = [Cell(name)]
+        for metric in metrics:
+            found = interval_of(own, metric)
+            bold = metric == REWARD and name in natural and found is not None and found[0] == best
+            cells.append(Cell("-" if found is None else _shown(found), bold))
+        calls = sum(record["reward_calls"] for record in own) / len(own)
+        rows.append((*cells, Cell(f"{calls:,.0f}")))
+    notes = (
+        "Intervals are 95 %: over seeds, or over sequences where there is one seed.",
+        "Bold: the highest reward among methods no less likely than the pretrained model's own samples (within one "
+        "standard error), with a unique share of 0.99 or more and 0.9 of its distance between sequences.",
+    )
+    return Grid(title, ("method", *metrics, "reward calls"), tuple(rows), notes)
+
+
+def is_natural(methods: Mapping[str, Sequence[Record]], name: str, reference: str = "pretrained") -> bool:
+    """No less likely (within a standard error) and no less diverse than the model it came from."""
+    if reference not in methods:
+        return False
+    base, own = methods[reference], methods[name]
+    likely, base_likely = interval_of(own, LIKELIHOOD), interval_of(base, LIKELIHOOD)
+    distance, base_distance = interval_of(own, "mean pairwise distance"), interval_of(base, "mean pairwise distance")
+    unique = interval_of(own, "unique share")
+    if likely is None or base_likely is None or distance is None or base_distance is None or unique is None:
+        return False
+    low, high = base_likely[1], base_likely[2]
+    error = 0.0 if low is None or high is None else (high - low) / (2 * 1.96)
+    return likely[0] >= base_likely[0] - error and unique[0] >= 0.99 and distance[0] >= 0.9 * base_distance[0]
+
+
+def _shown(found: tuple[float, float | None, float | None]) -> str:
+    value, low, high = found
+    return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ({low:.2f} to {high:.2f})"
+
+
+def tradeoff_figure(records: Sequence[Record]) -> Figure:
+    """The paper's picture: right is more natural, up is better."""
+    figure = Figure(figsize=SIZE, dpi=RESOLUTION, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    style(axes, "Reward and likelihood of designed sequences")
+    for i, (name, own) in enumerate(by_method(records).items()):
+        reward, likely = interval_of(own, REWARD), interval_of(own, LIKELIHOOD)
+        if reward is None or likely is None:
+            continue
+        color = COLORS[i % len(COLORS)]
+        axes.errorbar(likely[0], reward[0], xerr=_ends(likely), yerr=_ends(reward), fmt="o", color=color, label=name)
+    axes.set_xlabel("log-likelihood under the pretrained model (median)")
+    axes.set_ylabel("reward, evaluation oracle (median)")
+    axes.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def _ends(found: tuple[float, float | None, float | None]) -> list[list[float]] | None:
+    value, low, high = found
+    return None if low is None or high is None else [[max(0.0, value - low)], [max(0.0, high - value)]]

@@ -1,0 +1,149 @@
+"""Drawing sequences from a run, as it was trained or guided while drawing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from rld2.agents.oracle import OracleConfig
+from rld2.agents.policy import Policy
+from rld2.agents.pretrain import PretrainConfig
+from rld2.agents.search import SearchConfig
+from rld2.diffusion.guidance import classifier_free, reward_guided
+from rld2.diffusion.particles import particles
+from rld2.diffusion.sample import Sampler, sample, sampler_named
+from rld2.diffusion.schedule import Schedule
+from rld2.domains.sequences import Differentiable
+from rld2.networks.oracle import check_tuning
+from rld2.runner import run
+from rld2.runner.config import SequenceConfig, TrainConfig
+from rld2.sequences.vocabulary import Vocabulary
+from rld2.types import ActSpec, beginning
+
+AT_ONCE = 100  # sequences drawn by one program
+
+GUIDES = ("none", "cg", "cfg", "smc", "tds")
+
+
+@dataclass(frozen=True)
+class Guide:
+    """How a pretrained model is led while it draws.
+
+    cg     classifier guidance by the oracle's gradient        smc   particles, weighed by the oracle
+    cfg    classifier-free, of a model pretrained conditional  tds   particles drawn with guidance, corrected for it
+    """
+
+    kind: Literal["none", "cg", "cfg", "smc", "tds"] = "none"
+    strength: float = 1.0  # of guidance; of particles: 1 / temperature
+    particles: int = 8  # of which one goes on to be a sequence
+
+    def __post_init__(self) -> None:
+        if self.kind not in GUIDES:
+            raise ValueError(f"guide must be one of {list(GUIDES)}, got {self.kind!r}")
+        if self.strength < 0.0 or (self.kind in ("smc", "tds") and self.strength == 0.0):
+            raise ValueError(f"strength must be positive, got {self.strength}")
+        if self.particles < 1:
+            raise ValueError(f"particles must be 1 or more, got {self.particles}")
+
+    def reward_calls(self, steps: int) -> int:
+        """Rewards (or gradients of one) asked for a sequence that is drawn in `steps` reverse steps."""
+        each = {"none": 0, "cfg": 0, "cg": 1, "smc": self.particles, "tds": 2 * self.particles}
+        return steps * each[self.kind]
+
+
+class Run(NamedTuple):
+    """A sequence run, opened."""
+
+    config: TrainConfig
+    setup: run.Setup
+    learned: Any
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.setup.domain.vocabulary  # type: ignore[attr-defined]
+
+
+def opened(folder: Path, index: int = 0) -> Run:
+    config = run.read_config(folder)
+    if not isinstance(config.agent, SequenceConfig):
+        raise ValueError(f"{folder} is no run of sequences but of {config.domain.name}; see `rld2 evaluate`")
+    setup = run.set_up(config)
+    return Run(config, setup, run.policy_of(setup, run.restore(folder, setup), index))
+
+
+def draw(
+    source: Run,
+    number: int,
+    seed: int,
+    *,
+    sampler: str | None = None,
+    steps: int | None = None,
+    guide: Guide | None = None,
+    oracle: Path | None = None,
+) -> Int[np.ndarray, "n k"]:
+    """`number` sequences of the run; `oracle` is what guides, a run of role tuning."""
+    if isinstance(source.config.agent, OracleConfig):
+        raise ValueError("an oracle judges sequences and makes none; sample from a pretrained or a design's run")
+    how = ActSpec(None if sampler is None else sampler_named(sampler), steps)
+    at_once = AT_ONCE
+    if guide is None or guide.kind == "none":
+        # a population is not drawn from but read, from its best on: all at once, or every part would be the same
+        at_once = number if isinstance(source.config.agent, SearchConfig) else AT_ONCE
+        program = _as_trained(source, how, at_once)
+    else:
+        if not isinstance(source.learned, Policy):
+            raise ValueError("only diffusion models can be guided; this run is a search")
+        reward = check_tuning(run.open_run(oracle).learned) if oracle is not None else None
+        program = _guided(source, how, guide, reward)
+    key = jax.random.key(seed)
+    chunks = [np.asarray(program(jax.random.fold_in(key, i))) for i in range(-(-number // at_once))]
+    return np.concatenate(chunks)[:number].astype(np.int32)
+
+
+def _nothing_said(source: Run, number: int) -> Float[Array, "n c"]:
+    return jnp.zeros((number, *source.setup.domain.spec.observation.shape))
+
+
+def _as_trained(source: Run, how: ActSpec, number: int) -> Any:
+    act = source.setup.agent.act
+    step = beginning(_nothing_said(source, number))
+    program = jax.jit(lambda learned, key: act(learned, step, None, key, how).action)
+    return lambda key: program(source.learned, key)
+
+
+def _guided(source: Run, how: ActSpec, guide: Guide, reward: Differentiable | None) -> Any:
+    policy: Policy = source.learned
+    trained, action = policy.schedule, policy.action
+    schedule = Schedule(how.steps or trained.steps, trained.kind, trained.power)
+    told = isinstance(source.config.agent, PretrainConfig) and source.config.agent.policy.step_conditioning
+    if told and schedule != trained:
+        raise ValueError("this model is told the number of each reverse step: it can only be guided in as many")
+    told_active = isinstance(source.config.agent, PretrainConfig) and source.config.agent.conditional
+    if guide.kind == "cfg" and not told_active:
+        raise ValueError("cfg needs a model that was told what is active: a preset dna/.../pretrain-conditional")
+    if guide.kind != "cfg" and reward is None:
+        raise ValueError(f"guide {guide.kind!r} needs an oracle of role tuning; give its run with --oracle")
+    with_particles = guide.kind in ("smc", "tds")
+
+    @eqx.filter_jit
+    def program(policy: Policy, reward: Any, key: Key[Array, ""]) -> Int[Array, "n k"]:
+        predict = policy.predict(policy.torso(_nothing_said(source, AT_ONCE)), None)
+        bent, choose = predict, None
+        if guide.kind == "cfg":
+            active = jnp.tile(jnp.array([0.0, 1.0]), (AT_ONCE, 1))
+            bent = classifier_free(policy.predict(policy.torso(active), None), predict, guide.strength)
+        if guide.kind in ("cg", "tds"):
+            bent = reward_guided(predict, reward, guide.strength, action.mask_token)
+        if with_particles:
+            twisted = guide.kind == "tds"
+            choose = particles(predict, reward, 1.0 / guide.strength, action.mask_token, twisted=twisted)
+        number = guide.particles if with_particles else 1
+        chain = sample(key, bent, action, schedule, how.sampler or Sampler(), AT_ONCE, number, choose=choose)
+        return chain.action[:, 0]
+
+    return lambda key: program(source.learned, reward, key)

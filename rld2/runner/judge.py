@@ -1,0 +1,196 @@
+"""What a sequence run is worth: a model by its held-out likelihood, an oracle by its correlation, a design by both."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from rich.console import Console
+from rich.table import Table
+
+from rld2.agents.oracle import OracleConfig
+from rld2.agents.policy import Policy
+from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood
+from rld2.networks.oracle import EvaluationOracle, one_hot, predicted
+from rld2.report.aggregate import Estimate
+from rld2.runner import run
+from rld2.runner.config import TrainConfig
+from rld2.runner.designs import Run, draw, opened
+from rld2.runner.finale import FINALE_SEED
+from rld2.runner.train import Trained
+from rld2.sequences import metrics, synthetic
+from rld2.sequences.data import DataConfig, known_motifs, load, pretraining_sequences
+from rld2.sequences.kmers import MarkovChain, correlation, word_counts
+
+ORDER = 6  # of the Markov chain a model is set beside
+HELD_OUT = 256  # sequences whose likelihood is computed: 128 predictions each
+AT_ONCE = 64
+Row = dict[str, Any]
+
+
+def row(name: str, value: Estimate | float, note: str = "") -> Row:
+    if isinstance(value, Estimate):
+        return {
+            "metric": name,
+            "value": float(value.value),
+            "low": float(value.low),
+            "high": float(value.high),
+            "note": note,
+        }
+    return {"metric": name, "value": float(value), "low": None, "high": None, "note": note}
+
+
+def likelihoods(policy: Policy, tokens: Int[np.ndarray, "n k"], classes: int, seed: int = 0) -> Float[np.ndarray, " n"]:
+    """The approximate log-likelihood of each sequence under a pretrained model."""
+    nothing = jnp.zeros((1, classes))
+    compute = eqx.filter_jit(approximate_log_likelihood)
+    padded = np.concatenate([tokens, np.repeat(tokens[-1:], -len(tokens) % AT_ONCE, axis=0)])
+    key = jax.random.key(seed)
+    parts = [
+        np.asarray(compute(jax.random.fold_in(key, i), policy, jnp.asarray(padded[i : i + AT_ONCE]), nothing))
+        for i in range(0, len(padded), AT_ONCE)
+    ]
+    return np.concatenate(parts)[: len(tokens)]
+
+
+def scores_of(oracle: Any, tokens: Int[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
+    """What an oracle of either role predicts."""
+    if isinstance(oracle, EvaluationOracle):
+        return oracle.judge(tokens)
+    compute = jax.jit(lambda part: predicted(oracle.network, oracle.scale, one_hot(part, oracle.network.vocab)))
+    return np.concatenate([np.asarray(compute(jnp.asarray(tokens[i : i + 256]))) for i in range(0, len(tokens), 256)])
+
+
+def held_out_correlation(folder: Path) -> tuple[Any, float]:
+    """The oracle of a run, and Pearson's r between its predictions and the scores of the fold it has not seen."""
+    source = opened(folder)
+    agent = source.config.agent
+    if not isinstance(agent, OracleConfig):
+        raise ValueError(f"{folder} is no oracle; a preset dna/.../oracle or judge makes one")
+    return source.learned, _oracle_correlation(agent, source.learned)
+
+
+def _oracle_correlation(agent: OracleConfig, oracle: Any) -> float:
+    corpus = load(agent.data)
+    other = corpus.fold != agent.fold
+    return float(correlation(scores_of(oracle, corpus.tokens[other]), corpus.known_scores[other]))
+
+
+def judge_run(source: Run, number: int, seed: int, sampler: str | None = None, steps: int | None = None) -> list[Row]:
+    """The rows of a run's table, by what kind of run it is."""
+    agent = source.config.agent
+    if isinstance(agent, OracleConfig):
+        r = _oracle_correlation(agent, source.learned)
+        return [row("held-out Pearson r", r, f"role {agent.role}, on the fold it has not seen")]
+    tokens = draw(source, number, seed, sampler=sampler, steps=steps)
+    if isinstance(agent, PretrainConfig):
+        return judge_model(agent, source.learned, tokens)
+    base = run.open_run(agent.start.pretrained)  # type: ignore[union-attr]
+    rows = judge_design(tokens, base.agent, base.learned, agent.start.judge)  # type: ignore[union-attr]
+    return [*rows, row("reward calls", source.config.frames, "asked for while learning")]
+
+
+def judge_model(agent: PretrainConfig, policy: Policy, tokens: Int[np.ndarray, "n k"]) -> list[Row]:
+    """A pretrained model beside a Markov chain fitted to the same sequences, both on sequences held out."""
+    vocabulary, training, held_out = pretraining_sequences(agent.data)
+    size = vocabulary.size
+    strands = [training, vocabulary.reverse_complement(training)] if vocabulary.has_strands else [training]
+    chain = MarkovChain.fit(np.concatenate(strands), ORDER, size)
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(held_out))[:HELD_OUT]
+    length = training.shape[1]
+    bound = -likelihoods(policy, held_out[rows], agent.classes) / length
+    half = 1.96 * bound.std() / np.sqrt(len(bound))
+    model = Estimate(bound.mean(), bound.mean() - half, bound.mean() + half)
+    exact = -chain.log_likelihood(held_out[rows]) / length
+    words = min(6, length)
+    wanted = word_counts(np.concatenate(strands), words, size)
+    by_chain = chain.sample(rng, len(tokens), length)
+    return [
+        row("held-out NELBO, nats a letter", model, f"{len(rows)} sequences, 128 steps"),
+        row(f"  Markov chain of order {ORDER}", exact.mean(), "exact; the same sequences"),
+        row("  difference, paired", _paired(bound - exact), "below 0: the model knows more"),
+        row(f"{words}-mer correlation of samples", float(correlation(word_counts(tokens, words, size), wanted))),
+        row("  of the chain's samples", float(correlation(word_counts(by_chain, words, size), wanted)), "as many"),
+        row("unique share", metrics.unique_share(tokens)),
+        row("mean pairwise distance", metrics.diversity(tokens)),
+    ]
+
+
+def _paired(values: Float[np.ndarray, " n"]) -> Estimate:
+    half = 1.96 * values.std(ddof=1) / np.sqrt(len(values))
+    return Estimate(values.mean(), values.mean() - half, values.mean() + half)
+
+
+def judge_design(
+    tokens: Int[np.ndarray, "n k"], pretraining: PretrainConfig, pretrained: Policy, judge: Path
+) -> list[Row]:
+    """Reward on the oracle kept for it, likelihood under the pretrained model, likeness to the best data, diversity."""
+    oracle, r = held_out_correlation(judge)
+    if not isinstance(oracle, EvaluationOracle):
+        raise ValueError(f"{judge} is an oracle for tuning and may not judge; train one with role 'evaluation'")
+    data = pretraining.data
+    rows = [row("reward, evaluation oracle (median)", metrics.median(oracle.judge(tokens)), f"its held-out r {r:.3f}")]
+    if data.name == "synthetic":
+        rows.append(row("reward, true (median)", metrics.median(synthetic.activity(tokens))))
+    likely = likelihoods(pretrained, tokens[:HELD_OUT], pretraining.classes)
+    rows.append(row("log-likelihood (median)", metrics.median(likely), f"of {len(likely)} sequences, 128 steps"))
+    rows += _likeness(tokens, data)
+    return [
+        *rows,
+        row("mean pairwise distance", metrics.diversity(tokens)),
+        row("unique share", metrics.unique_share(tokens)),
+    ]
+
+
+def _likeness(tokens: Int[np.ndarray, "n k"], data: DataConfig) -> list[Row]:
+    corpus = load(data)
+    if corpus.scores is None:
+        return []
+    best = corpus.tokens[metrics.top_rows(corpus.scores)]
+    size = corpus.vocabulary.size
+    rows = [row("3-mer correlation, top 1 %", metrics.word_correlation(tokens, best, 3, size))]
+    motifs = known_motifs(data, "all")
+    if motifs:
+        seen = metrics.motif_correlation(tokens, best, motifs, corpus.vocabulary)
+        rows.append(row("motif correlation, top 1 %", seen, f"{len(motifs)} motifs"))
+    return rows
+
+
+def table(rows: list[Row], title: str) -> Table:
+    shown = Table("metric", "value", "95 % interval", "", title=title, title_justify="left")
+    for entry in rows:
+        low, high = entry["low"], entry["high"]
+        interval = "-" if low is None else f"{low:.3f} to {high:.3f}"
+        shown.add_row(entry["metric"], f"{entry['value']:.3f}", interval, entry["note"])
+    return shown
+
+
+def score(
+    folder: Path,
+    number: int,
+    sampler: str | None,
+    steps: int | None,
+    seed: int,
+    console: Console,
+    out: Path | None = None,
+) -> list[Row]:
+    """Judge a run folder, print the table, and save it to `out` (None: evaluation.json in the folder)."""
+    source = opened(folder)
+    with console.status(f"drawing and judging {number:,} sequences ..."):
+        rows = judge_run(source, number, seed, sampler, steps)
+    console.print(table(rows, source.config.name))
+    record = {"run": source.config.name, "samples": number, "sampler": sampler, "steps": steps, "rows": rows}
+    (out or folder / "evaluation.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return rows
+
+
+def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
+    """The end of `rld2 train` for sequences: what it is worth, and how to go on."""
+    score(trained.folder, config.evaluation_episodes, None, None, FINALE_SEED, console)
+    more = "" if isinstance(config.agent, OracleConfig) else f"rld2 sample {trained.folder} --n 1000 | "
+    console.print(f"next            {more}rld2 evaluate {trained.folder} | tensorboard --logdir {trained.folder}")

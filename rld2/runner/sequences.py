@@ -1,0 +1,186 @@
+"""From the config of a sequence run to its parts: data, reward, agent, loop. Other runs are opened by whoever asks."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from rld2.agents.drakes import DrakesConfig, make_drakes
+from rld2.agents.finetune import FinetuneConfig, Start, make_finetune
+from rld2.agents.oracle import OracleConfig, make_oracle
+from rld2.agents.policy import Policy
+from rld2.agents.pretrain import PretrainConfig, make_pretrain
+from rld2.agents.search import SearchConfig, make_search
+from rld2.domains.registry import DomainConfig
+from rld2.domains.sequences import BlackBox, Differentiable, Scores, SequenceDomain, function_named
+from rld2.networks.oracle import check_tuning
+from rld2.runner.config import SequenceConfig
+from rld2.runner.dataset_loop import build_dataset
+from rld2.runner.host_loop import build_host
+from rld2.runner.loop import Loop, build
+from rld2.sequences import synthetic
+from rld2.sequences.data import DataConfig, known_motifs, load, pretraining_sequences
+from rld2.sequences.metrics import top_rows
+from rld2.sequences.vocabulary import Vocabulary
+from rld2.types import Agent, Transition
+
+OWN = "own"
+DESIGNS = (FinetuneConfig, SearchConfig, DrakesConfig)
+
+
+class Opened(NamedTuple):
+    """Another run: the config of its agent, and what it learned."""
+
+    agent: Any
+    learned: Any
+
+
+Open = Callable[[Path], Opened]
+
+
+class Parts(NamedTuple):
+    domain: SequenceDomain
+    agent: Agent
+    loop: Loop
+
+
+class Designed(NamedTuple):
+    """What a design starts from."""
+
+    data: DataConfig
+    vocabulary: Vocabulary
+    pretrained: Policy
+    classes: int
+
+
+def parts(
+    agent: SequenceConfig,
+    domain: DomainConfig,
+    frames: int,
+    log_frames: int,
+    open_run: Open,
+    reward: Scores | None = None,
+) -> Parts:
+    """`reward`: a Python function that takes the place of the one the config names."""
+    if isinstance(agent, PretrainConfig):
+        return _pretraining(agent, domain, frames, log_frames)
+    if isinstance(agent, OracleConfig):
+        return _oracle(agent, domain, frames, log_frames)
+    return _design(agent, domain, frames, log_frames, open_run, reward)
+
+
+def rows_of(tokens: np.ndarray, reward: np.ndarray, observation: np.ndarray) -> Transition:
+    """Sequences with scores and what is said of them, as experience."""
+    yes, ones = jnp.ones(len(tokens), bool), jnp.ones(len(tokens), jnp.int32)
+    return Transition(
+        observation=jnp.asarray(observation, jnp.float32),
+        legal=None,
+        action=jnp.asarray(tokens, jnp.uint8 if tokens.max(initial=0) < 256 else jnp.int32),
+        memory=None,
+        reward=jnp.asarray(reward, jnp.float32),
+        terminated=yes,
+        truncated=~yes,
+        duration=ones,
+        final_observation=None,
+    )
+
+
+def nothing_to_draw(classes: int) -> Transition:
+    """For a learner that makes its own data: a row that says nothing."""
+    return rows_of(np.zeros((1, 1), np.int32), np.zeros(1), np.zeros((1, classes)))
+
+
+def _nothing(letters: Any) -> Any:
+    return jnp.zeros(letters.shape[0])
+
+
+def _pretraining(agent: PretrainConfig, domain: DomainConfig, frames: int, log_frames: int) -> Parts:
+    if agent.conditional:
+        corpus = load(agent.data)
+        vocabulary, tokens = corpus.vocabulary, corpus.tokens[~corpus.held_out]
+        scores = corpus.known_scores[~corpus.held_out]
+        observation = np.tile(np.array([1.0, 0.0], np.float32), (len(tokens), 1))
+        observation[top_rows(scores, agent.active_share)] = [0.0, 1.0]
+    else:
+        vocabulary, tokens, _ = pretraining_sequences(agent.data)
+        observation = np.zeros((len(tokens), 1), np.float32)
+    place = SequenceDomain(domain.name, vocabulary, tokens.shape[1], domain.num_envs, _nothing, agent.classes)
+    complement = jnp.asarray(vocabulary.complement) if vocabulary.has_strands else None
+    learner = make_pretrain(agent, place.spec, frames, complement)
+    rows = rows_of(tokens, np.zeros(len(tokens)), observation)
+    return Parts(place, learner, build_dataset(rows, learner, max(1, log_frames // agent.batch_size)))
+
+
+def _oracle(agent: OracleConfig, domain: DomainConfig, frames: int, log_frames: int) -> Parts:
+    corpus = load(agent.data)
+    own = corpus.fold == agent.fold
+    tokens, scores = corpus.tokens[own], corpus.known_scores[own]
+    vocabulary = corpus.vocabulary
+    place = SequenceDomain(domain.name, vocabulary, corpus.length, domain.num_envs, _nothing)
+    complement = tuple(int(x) for x in vocabulary.complement) if vocabulary.has_strands else None
+    motifs = [motif.log_odds for motif in known_motifs(agent.data)]
+    learner = make_oracle(agent, place.spec, frames, complement, motifs, scores)
+    rows = rows_of(tokens, scores, np.zeros((len(tokens), 1)))
+    return Parts(place, learner, build_dataset(rows, learner, max(1, log_frames // agent.batch_size)))
+
+
+def opened_design(start: Start, open_run: Open) -> Designed:
+    """The pretrained model and what it was trained on."""
+    found = open_run(start.pretrained)
+    if not isinstance(found.agent, PretrainConfig):
+        raise ValueError(f"{start.pretrained} is not a pretrained model; give the run of a preset dna/.../pretrain")
+    if start.steps is not None and found.agent.policy.step_conditioning:
+        raise ValueError(
+            f"{start.pretrained} is told the number of each of its reverse steps and cannot be tuned with other ones; "
+            f"leave start.steps out, or pretrain a model without step_conditioning"
+        )
+    return Designed(found.agent.data, found.agent.data.vocabulary, found.learned, found.agent.classes)
+
+
+def reward_of(start: Start, data: DataConfig, open_run: Open) -> Differentiable | BlackBox:
+    """The reward a design asks for. An evaluation oracle is refused here."""
+    if start.reward == "oracle":
+        return check_tuning(open_run(start.oracle).learned)
+    if start.reward == "true":
+        if data.name != "synthetic":
+            raise ValueError(f"the true reward is known for synthetic data only, these are {data.name!r}")
+        return synthetic.activity_of
+    return BlackBox(_missing if start.reward == OWN else function_named(start.reward), data.vocabulary)
+
+
+def _missing(sequences: Any) -> Any:
+    raise ValueError("this run learned from a function given in Python; to go on, give it again to `rld2.train`")
+
+
+def with_own_reward(agent: Any) -> Any:
+    """The config of a design whose reward is a function given in Python: the run remembers that, not the function."""
+    if not isinstance(agent, DESIGNS):
+        raise ValueError("a reward can only be given to a design, such as the presets dna/.../fkl")
+    return dataclasses.replace(agent, start=dataclasses.replace(agent.start, reward=OWN))
+
+
+def _design(
+    agent: FinetuneConfig | SearchConfig | DrakesConfig,
+    domain: DomainConfig,
+    frames: int,
+    log_frames: int,
+    open_run: Open,
+    function: Scores | None,
+) -> Parts:
+    data, vocabulary, pretrained, classes = opened_design(agent.start, open_run)
+    reward = reward_of(agent.start, data, open_run) if function is None else BlackBox(function, vocabulary)
+    place = SequenceDomain(domain.name, vocabulary, pretrained.action.length, domain.num_envs, reward, classes)
+    iterations = max(1, log_frames // domain.num_envs)
+    if isinstance(agent, DrakesConfig):
+        if isinstance(reward, BlackBox):
+            raise ValueError("DRAKES back-propagates through the reward: it needs an oracle or the true function")
+        learner = make_drakes(agent, place.spec, frames, pretrained, reward)
+        return Parts(place, learner, build_dataset(nothing_to_draw(classes), learner, iterations))
+    make: Any = make_finetune if isinstance(agent, FinetuneConfig) else make_search
+    learner = make(agent, place.spec, frames, pretrained)
+    if place.spec.traceable:
+        return Parts(place, learner, build(place, learner, iterations))
+    return Parts(place, learner, build_host(place, learner, iterations, overlap=False))

@@ -1,0 +1,63 @@
+"""The table of designs: which methods count as natural, what is bold, and one point a method in the picture."""
+
+from typing import Any
+
+import pytest
+
+from rld2.report.designs import LIKELIHOOD, REWARD, by_method, interval_of, is_natural, table_grid, tradeoff_figure
+
+
+def record(
+    method: str, reward: float, likely: float, *, seed: int = 0, unique: float = 1.0, distance: float = 0.74
+) -> dict[str, Any]:
+    def row(metric: str, value: float, half: float | None = None) -> dict[str, Any]:
+        ends = (None, None) if half is None else (value - half, value + half)
+        return {"metric": metric, "value": value, "low": ends[0], "high": ends[1], "note": ""}
+
+    rows = [
+        row(REWARD, reward, 0.1),
+        row(LIKELIHOOD, likely, 1.96),
+        row("mean pairwise distance", distance, 0.01),
+        row("unique share", unique),
+    ]
+    return {"method": method, "seed": seed, "reward_calls": 100, "seconds": 1.0, "rows": rows}
+
+
+RECORDS = [
+    record("pretrained", 0.0, -100.0),
+    record("good", 2.0, -100.9),  # one standard error is 1
+    record("unlikely", 9.0, -101.1),
+    record("copies", 9.0, -90.0, unique=0.98),
+    record("alike", 9.0, -90.0, distance=0.6),
+    record("fair", 1.0, -99.0),
+]
+
+
+def test_natural_is_as_likely_and_as_diverse():
+    methods = by_method(RECORDS)
+    assert [name for name in methods if is_natural(methods, name)] == ["pretrained", "good", "fair"]
+    assert not is_natural({"good": [RECORDS[1]]}, "good")
+
+
+def test_the_best_natural_reward_is_bold():
+    grid = table_grid(RECORDS, "title")
+    assert [row[0].text for row in grid.rows if any(cell.bold for cell in row)] == ["good"]
+    assert grid.header == ("method", REWARD, LIKELIHOOD, "mean pairwise distance", "unique share", "reward calls")
+    assert grid.rows[1][1].text == "2.00 (1.90 to 2.10)"
+    assert grid.rows[1][4].text == "1.00"
+
+
+def test_intervals_are_over_seeds_where_there_are_some():
+    two = [record("x", 1.0, 0.0), record("x", 3.0, 0.0, seed=1)]
+    found = interval_of(two, REWARD)
+    assert found is not None
+    assert found[0] == pytest.approx(2.0)
+    assert found[2] == pytest.approx(2.0 + 12.706205, rel=1e-5)
+    assert interval_of(two, "nothing") is None
+
+
+def test_the_picture_has_a_point_for_each_method():
+    figure = tradeoff_figure(RECORDS)
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == list(by_method(RECORDS))

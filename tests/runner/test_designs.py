@@ -1,0 +1,162 @@
+"""A design from beginning to end, in small: stages as runs, samples as files, roles that cannot be exchanged."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import rld2
+from rld2.agents.finetune import Start
+from rld2.presets import PRESETS, preset
+from rld2.runner import judge, run
+from rld2.runner.config import from_json, to_json
+from rld2.runner.designs import Guide, draw, opened
+from rld2.sequences.data import FOLDER_VARIABLE
+from rld2.sequences.files import read
+from rld2.studies.scales import vary
+
+DATA = {"agent__data__number": 600, "agent__data__length": 45}
+MODEL = {"denoiser__width": 8, "denoiser__layers": 2, "steps": 4, "embedding": 4}
+
+
+class Stages(NamedTuple):
+    folder: Path
+    start: Start
+
+
+def small(name: str, folder: Path, frames: int, **changes: Any) -> Any:
+    config = vary(preset(f"dna/synthetic/{name}"), frames=frames, log_frames=frames // 2, finale=False, **changes)
+    return dataclasses.replace(config, out=folder / name, evaluation_episodes=20)
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Stages:
+    folder = tmp_path_factory.mktemp("stages")
+    model = {f"agent__policy__{name}": value for name, value in MODEL.items()}
+    rld2.train(small("pretrain", folder, 1280, **DATA, **model))
+    rld2.train(small("pretrain-conditional", folder, 640, **DATA, **model))
+    for role in ("oracle", "judge"):
+        rld2.train(small(role, folder, 1280, **DATA, agent__network__filters=2, agent__network__channels=2))
+    return Stages(folder, Start(folder / "pretrain", folder / "oracle", folder / "judge"))
+
+
+def design(stages: Stages, name: str, out: Path, **changes: Any) -> Any:
+    changes = {"agent__start": stages.start, "domain__num_envs": 32, **changes}
+    return dataclasses.replace(small(name, out, 128, **changes), log_frames=32)
+
+
+@pytest.mark.parametrize("name", sorted(n for n in PRESETS if n.startswith("dna/")))
+def test_presets_are_saved_and_read(name: str):
+    config = preset(name)
+    assert from_json(to_json(config)) == config
+
+
+@pytest.mark.dna
+@pytest.mark.parametrize("name", ["fkl", "rkl", "drakes", "drakes-kl", "best-of-n", "genetic", "cross-entropy"])
+def test_every_design_trains_draws_and_is_judged(stages: Stages, tmp_path: Path, name: str):
+    trained = rld2.train(design(stages, name, tmp_path))
+    assert trained.finished
+    source = opened(trained.folder)
+    rows = {row["metric"]: row for row in judge.judge_run(source, 20, 0)}
+    assert 0.0 < rows["unique share"]["value"] <= 1.0
+    assert rows["reward, true (median)"]["low"] <= rows["reward, true (median)"]["value"]
+    assert "its held-out r" in rows["reward, evaluation oracle (median)"]["note"]
+    assert rows["log-likelihood (median)"]["value"] < 0.0
+    np.testing.assert_array_equal(draw(source, 5, 3), draw(source, 5, 3))
+    if name in ("best-of-n", "genetic"):  # a population of 128 or so, no sequence twice
+        assert len(np.unique(draw(source, 110, 0), axis=0)) == 110
+
+
+@pytest.mark.dna
+@pytest.mark.parametrize("kind", ["cg", "cfg", "smc", "tds"])
+def test_every_guide_draws(stages: Stages, kind: Any):
+    source = opened(stages.folder / ("pretrain-conditional" if kind == "cfg" else "pretrain"))
+    oracle = None if kind == "cfg" else stages.start.oracle
+    tokens = draw(source, 7, 0, guide=Guide(kind, 1.0, 2), oracle=oracle, steps=3)
+    assert tokens.shape == (7, 45)
+    assert tokens.max() < 4
+
+
+@pytest.mark.dna
+def test_roles_cannot_be_exchanged(stages: Stages, tmp_path: Path):
+    start = stages.start
+    exchanged = dataclasses.replace(start, oracle=start.judge)
+    with pytest.raises(ValueError, match="kept for evaluation and cannot be optimised against"):
+        rld2.train(design(stages, "fkl", tmp_path, agent__start=exchanged))
+    source = opened(start.pretrained)
+    with pytest.raises(ValueError, match="kept for evaluation"):
+        draw(source, 2, 0, guide=Guide("cg"), oracle=start.judge)
+    with pytest.raises(ValueError, match="for tuning and may not judge"):
+        judge.judge_design(draw(source, 4, 0), source.config.agent, source.learned, start.oracle)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is not a pretrained model"):
+        rld2.train(design(stages, "fkl", tmp_path, agent__start=dataclasses.replace(start, pretrained=start.oracle)))
+    with pytest.raises(ValueError, match="there is no run"):
+        run.open_run(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="cfg needs a model that was told"):
+        draw(source, 2, 0, guide=Guide("cfg"))
+    with pytest.raises(ValueError, match="needs an oracle of role tuning"):
+        draw(source, 2, 0, guide=Guide("smc"))
+
+
+@pytest.mark.dna
+def test_a_function_of_ones_own(stages: Stages, tmp_path: Path):
+    asked: list[str] = []
+
+    def share_of_g(sequences: Any) -> list[float]:
+        asked.extend(sequences)
+        return [sequence.count("G") / len(sequence) for sequence in sequences]
+
+    trained = rld2.train(design(stages, "fkl", tmp_path), share_of_g)
+    assert len(asked) == len(set(asked)) > 0
+    assert run.read_config(trained.folder).agent.start.reward == "own"  # type: ignore[union-attr]
+    assert draw(opened(trained.folder), 3, 0).shape == (3, 45)
+    with pytest.raises(ValueError, match="only be given to a design"):
+        rld2.train(small("pretrain", tmp_path / "again", 64, **DATA), share_of_g)
+
+
+@pytest.mark.dna
+def test_a_stopped_design_goes_on_where_it_was(stages: Stages, tmp_path: Path):
+    config = design(stages, "fkl", tmp_path / "whole")
+    whole = rld2.train(config)
+    parted = dataclasses.replace(config, out=tmp_path / "parted")
+    first = rld2.train(parted, on_log=lambda record: record["frames"] < 64)
+    assert not first.finished
+    second = rld2.train(parted, resume=first.folder)
+    assert second.finished
+    np.testing.assert_array_equal(draw(opened(whole.folder), 8, 0), draw(opened(second.folder), 8, 0))
+
+
+@pytest.mark.dna
+def test_commands(cli, stages: Stages, tmp_path: Path):
+    out = tmp_path / "x.fasta"
+    code, said, _ = cli("sample", stages.start.pretrained, "--n", 12, "--out", out)
+    assert code == 0
+    assert "wrote 12 sequences" in said
+    assert read(out).tokens.shape == (12, 45)
+    for stage, words in (("pretrain", "Markov chain of order 6"), ("judge", "held-out Pearson r")):
+        code, said, _ = cli("evaluate", stages.folder / stage, "--episodes", 20)
+        assert code == 0
+        assert words in said
+        assert json.loads((stages.folder / stage / "evaluation.json").read_text())["rows"]
+    for command in ("replay", "export"):
+        code, _, err = cli(command, stages.start.pretrained)
+        assert code == 2
+        assert "plays no game" in err
+    code, _, err = cli("sample", stages.start.oracle, "--n", 3)
+    assert code == 2
+    assert "makes none" in err
+
+
+@pytest.mark.dna
+@pytest.mark.skipif(
+    not os.environ.get(FOLDER_VARIABLE), reason=f"{FOLDER_VARIABLE} does not name the folder of the real DNA data"
+)
+def test_an_oracle_of_real_enhancers_learns(tmp_path: Path):
+    """Seconds, not the ten minutes an oracle is given: better than nothing on the fold it has not seen."""
+    config = vary(preset("dna/hepg2/oracle"), frames=3200, log_frames=1600, finale=False, agent__network__filters=0)
+    trained = rld2.train(dataclasses.replace(config, out=tmp_path / "oracle"))
+    assert judge.held_out_correlation(trained.folder)[1] > 0.3
