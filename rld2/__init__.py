@@ -22,35 +22,44 @@ if TYPE_CHECKING:
     from rld2.types import ActionSpec as ActionSpec
     from rld2.types import ActSpec as ActSpec
 
-_OFFERED = {
-    "rld2.agents.fkl": ("FKLConfig",),
-    "rld2.agents.policy": ("PolicyConfig",),
-    "rld2.agents.rkl": ("RKLConfig",),
-    "rld2.diffusion.sample": ("Sampler",),
-    "rld2.domains.base": (
-        "Env",
-        "Outcome",
-    ),
-    "rld2.domains.registry": ("DomainConfig",),
-    "rld2.presets": ("preset",),
-    "rld2.runner.config": ("TrainConfig",),
-    "rld2.runner.export": (
-        "LoadedPolicy",
-        "export",
-        "load",
-    ),
-    "rld2.runner.finale": ("evaluate",),
-    "rld2.runner.train": (
-        "Trained",
-        "train",
-    ),
-    "rld2.types": (
-        "ActionSpec",
-        "ActSpec",
-    ),
+__all__ = [
+    "ActSpec",
+    "ActionSpec",
+    "DomainConfig",
+    "Env",
+    "FKLConfig",
+    "LoadedPolicy",
+    "Outcome",
+    "PolicyConfig",
+    "RKLConfig",
+    "Sampler",
+    "TrainConfig",
+    "Trained",
+    "evaluate",
+    "export",
+    "load",
+    "preset",
+    "train",
+]
+_HOME = {
+    "FKLConfig": "rld2.agents.fkl",
+    "PolicyConfig": "rld2.agents.policy",
+    "RKLConfig": "rld2.agents.rkl",
+    "Sampler": "rld2.diffusion.sample",
+    "Env": "rld2.domains.base",
+    "Outcome": "rld2.domains.base",
+    "DomainConfig": "rld2.domains.registry",
+    "preset": "rld2.presets",
+    "TrainConfig": "rld2.runner.config",
+    "LoadedPolicy": "rld2.runner.export",
+    "export": "rld2.runner.export",
+    "load": "rld2.runner.export",
+    "evaluate": "rld2.runner.finale",
+    "Trained": "rld2.runner.train",
+    "train": "rld2.runner.train",
+    "ActionSpec": "rld2.types",
+    "ActSpec": "rld2.types",
 }
-_HOME = {name: module for module, names in _OFFERED.items() for name in names}
-__all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:

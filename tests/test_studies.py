@@ -20,6 +20,7 @@ def test_cells_differ_from_each_other(name: str, scale: str):
     configs = [dataclasses.replace(cell.config, name="") for cell in cells]
     assert len(set(configs)) == len(configs) or name == "baseline-search"  # there, draws may repeat
     suites = {"minatar-table": {"minatar"}, "atari-table": {"atari"}, "teams-table": {"toy", "teams"}}
+    suites |= {"football-table": {"football"}, "football-temperature": {"football"}}
     usual = {"minatar" if scale == "two-core" else "atari"}
     assert {cell.config.domain.name.partition("/")[0] for cell in cells} == suites.get(name, usual)
 

@@ -20,7 +20,8 @@ from rld2.presets.teams import on_policy
 from rld2.runner.config import AgentConfig, TrainConfig
 
 SMALL_BUDGET = "11_vs_11_sm"  # the full game with a tenth of its steps
-STUDIED = "11_vs_11"  # with these KL budgets
+FULL_GAME = "11_vs_11"
+STUDIED = ("pass_and_shoot", FULL_GAME)  # with these KL budgets; the paper: in the full game
 BUDGETS = (0.1, 1.0, 10.0)
 
 
@@ -58,7 +59,7 @@ def _two_core(scenario: str) -> dict[str, TrainConfig]:
         prefill=5_000,
     )
     domain = DomainConfig(_domain(scenario), num_envs=4, discount=0.995)
-    budgets = _budgets(fkl) if scenario == STUDIED else {}
+    budgets = _budgets(fkl) if scenario in STUDIED else {}
     frames = {SMALL_BUDGET: 300_000, "5_vs_5": 3_000_000, "11_vs_11": 3_000_000}.get(scenario, 1_000_000)
     return _named(scenario, "", domain, on_policy(rkl) | {"fkl": fkl} | budgets, frames)
 
@@ -101,12 +102,12 @@ def _paper_scale(scenario: str) -> dict[str, TrainConfig]:
     )
     domain = DomainConfig(_domain(scenario), num_envs=256, discount=0.995)
     frames = {SMALL_BUDGET: 100_000_000, "11_vs_11": 1_000_000_000}.get(scenario, 500_000_000)
-    budgets = _budgets(fkl) if scenario == STUDIED else {}
+    budgets = _budgets(fkl) if scenario in STUDIED else {}
     return _named(scenario, "paper-", domain, on_policy(rkl) | {"fkl": fkl} | budgets, frames)
 
 
 def _domain(scenario: str) -> str:
-    return f"football/{STUDIED if scenario == SMALL_BUDGET else scenario}"
+    return f"football/{FULL_GAME if scenario == SMALL_BUDGET else scenario}"
 
 
 def _budgets(fkl: FKLConfig) -> dict[str, AgentConfig]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from rld2.agents.relay import RelayConfig, hand_over
 from rld2.domains.registry import AnyEnv
+from rld2.domains.sequences import Scores
 from rld2.runner import run
 from rld2.runner.config import TrainConfig
 from rld2.runner.loop import LoopState
@@ -25,7 +26,7 @@ class Relay:
         self.history += _returns([record])
         return bool(self.first is not None and self.history and self.first.is_over(self.history, self.config.frames))
 
-    def pass_on(self, state: LoopState, frames: int, env: AnyEnv | None) -> tuple[run.Setup, LoopState]:
+    def pass_on(self, state: LoopState, frames: int, env: AnyEnv | Scores | None) -> tuple[run.Setup, LoopState]:
         """The second agent with what the first has learned, in the environments where they stand."""
         self.first = None
         run.note_handover(self.folder, frames)

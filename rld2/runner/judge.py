@@ -91,7 +91,7 @@ def judge_run(source: Run, number: int, seed: int, sampler: str | None = None, s
         return judge_model(agent, source.learned, tokens)
     base = run.open_run(agent.start.pretrained)  # type: ignore[union-attr]
     rows = judge_design(tokens, base.agent, base.learned, agent.start.judge)  # type: ignore[union-attr]
-    return [*rows, row("reward calls", source.config.frames, "asked for while learning")]
+    return [*rows, row("reward calls", float(source.config.frames), "asked for while learning")]
 
 
 def judge_model(agent: PretrainConfig, policy: Policy, tokens: Int[np.ndarray, "n k"]) -> list[Row]:

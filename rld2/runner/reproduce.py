@@ -16,8 +16,9 @@ from rich.table import Table
 from rld2.report.compare import Run, compare
 from rld2.report.compare_plots import Axis, curves_figure
 from rld2.report.compare_tables import as_record, grids, table_records
-from rld2.report.grid import to_csv, to_latex, to_markdown
+from rld2.report.grid import Grid, to_csv, to_latex, to_markdown
 from rld2.report.plots import save
+from rld2.report.win_rate import best_mean, greatest_grid
 from rld2.runner import log, run
 from rld2.runner.compare import read_run, write_text
 from rld2.runner.config import TrainConfig, kind_of
@@ -26,7 +27,7 @@ from rld2.runner.train import stop_requests
 
 # frames a second of one core (Intel Xeon, 2 GHz), for the estimate before a study starts; then its own runs tell
 RATES = {"fkl": 2500, "rkl": 5000, "fkl-then-rkl": 3500, "dqn": 2500, "impala": 10_000, "r2d2": 2000}
-ON_ATARI = 150  # of any method with its two-core networks
+SLOW = {"atari": 150, "football": 180}  # domains on the host: of any method with its two-core networks
 
 
 class Cell(NamedTuple):
@@ -137,7 +138,7 @@ def seconds_left(planned: Sequence[Planned], at_once: int) -> float:
 
 
 def _expected_rate(config: TrainConfig) -> int:
-    return ON_ATARI if config.domain.name.startswith("atari/") else RATES[kind_of(config.agent)]
+    return SLOW.get(config.domain.name.partition("/")[0]) or RATES[kind_of(config.agent)]
 
 
 def _costs(name: str, planned: Sequence[Planned], at_once: int) -> Table:
@@ -187,8 +188,19 @@ def gather(planned: Sequence[Planned]) -> list[Run]:
     for p in planned:
         for how in p.cell.evaluations if p.job.done else ():
             method = p.cell.method if how == Evaluation() else f"{how.sampler}, N = {how.steps}"
-            runs.append(read_run(p.job.folder, method, how.file))
+            one = read_run(p.job.folder, method, how.file)
+            runs.append(one._replace(folder=p.job.folder.name))  # the page may be read elsewhere
     return runs
+
+
+def _win_rates(planned: Sequence[Planned]) -> list[Grid]:
+    """Of football, where the paper's table shows another statistic than the final score."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for p in planned:
+        task = p.cell.config.domain.name
+        if task.startswith("football/") and p.job.done and (best := best_mean(log.read(p.job.folder))) is not None:
+            found.setdefault((p.cell.method, task), []).append(best.mean)
+    return [greatest_grid(found)] if found else []
 
 
 def write_page(name: str, study: Study, scale: str, planned: Sequence[Planned], folder: Path) -> bool:
@@ -197,7 +209,7 @@ def write_page(name: str, study: Study, scale: str, planned: Sequence[Planned], 
     if not runs:
         return False
     comparison = compare(runs)
-    tables = grids(comparison)
+    tables = grids(comparison) + _win_rates(planned)
     save(curves_figure(comparison, study.axis), folder / "curves.png")
     done = sum(p.job.done for p in planned)
     page = [
