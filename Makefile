@@ -50,7 +50,7 @@ teams: .venv/.installed-teams ## tests that play games of jumanji and PettingZoo
 	$(BIN)/pytest -m teams -n 2 $(ARGS)
 
 dna: .venv/.installed-test ## tests that design sequences; real data where RLD2_DATA names their folder
-	$(BIN)/pytest -m dna $(ARGS)
+	$(BIN)/pytest -m dna -n 2 $(ARGS)
 
 football: .venv/.installed-football ## install Google Research Football: Debian packages (as root), then a build, once
 

@@ -1,7 +1,7 @@
 """Settings of the whole suite."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,35 +9,31 @@ import hypothesis
 import jax
 import jaxtyping
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 
 WIDTH = 400  # of the terminal, so that no line is broken
 
 hypothesis.settings.register_profile("rld2", deadline=None, max_examples=10, derandomize=True, database=None)
+hypothesis.settings.register_profile(
+    "broken",  # for formulas broken on purpose: that a test fails is enough, the least example is not looked for
+    hypothesis.settings.get_profile("rld2"),
+    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+)
 hypothesis.settings.load_profile("rld2")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The default suite and the designs compile many small programs and run each once: compiling takes their time.
 
-    The other groups with a marker run what they compile for longer, and compile it as in use.
+    The other groups with a marker run what they compile for longer, and compile it as in use. What was compiled once is
+    kept for the next run, for all processes of this one, and for the copies in which formulas are broken.
     """
+    programs = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.rootpath / ".pytest_cache" / "programs"))
+    jax.config.update("jax_compilation_cache_dir", programs)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     if "not slow" in config.option.markexpr or config.option.markexpr == "dna":
         jax.config.update("jax_disable_most_optimizations", True)
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
-
-
-@pytest.fixture(scope="module")
-def shared_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A run that is continued compiles the program of the one before: as in use, it is taken from a cache."""
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("programs")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_compilation_cache_dir", None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
-    compilation_cache.reset_cache()
 
 
 class Said(NamedTuple):

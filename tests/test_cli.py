@@ -46,7 +46,7 @@ def test_a_preset_of_all_atari_games_is_listed_once(cli):
     assert [kind for kind in kinds if f" atari/GAME/{kind} (57 games) " not in out] == []
     assert out.count("atari/") == len(kinds)
     assert " football/SCENARIO/paper-fkl (9 scenarios) " in out
-    assert " football/11_vs_11/kl-10 " in out
+    assert " football/SCENARIO/kl-10 (2 scenarios) " in out
     assert sum(len(names) for names in by_line().values()) == len(PRESETS)
 
 

@@ -241,7 +241,13 @@ def _run(mutation: Mutation, folder: Path) -> subprocess.CompletedProcess[str]:
     name, _, test = mutation.test.rpartition("::")
     module = f"tests/{name}" if name else f"tests/{Path(mutation.file).parent}/test_{Path(mutation.file).name}"
     pick = [f"{module}::{test}"] if "[" in test else [module, "-k", test]
-    plain = ["-o", "addopts=", "-m", "not slow"]  # without checks of shapes: it is the test that must notice
+    plain = [
+        "-o",
+        "addopts=",
+        "-m",
+        "not slow",
+        "--hypothesis-profile=broken",
+    ]  # without checks of shapes: it is the test that must notice
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *plain, *pick]
     env = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200", "NO_COLOR": "1"}
     return subprocess.run(

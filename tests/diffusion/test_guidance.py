@@ -88,9 +88,9 @@ def test_particles_aim_at_the_tilted_model(twisted: bool):
 def test_weights_are_of_the_step_alone():
     """A particle that promised much already gains nothing by keeping its promise."""
     predict = model(1)
-    choose = particles(predict, linear_reward, 1.0, MASK, twisted=False)
+    choose = particles(predict, linear_reward, 0.1, MASK, twisted=False)
     tokens = jnp.array([[[2, 0], [0, 1]]])
-    promise = jnp.array([[2.5, 0.0]])
+    promise = jnp.array([[25.0, 0.0]])
     chosen = choose(key(0), Moved(tokens, tokens, jnp.zeros((1, 2, 2)), jnp.asarray(1), promise))
     assert sorted(np.asarray(chosen.source)[0].tolist()) == [0, 1]
 

@@ -16,7 +16,7 @@ from rld2.runner.train import train
 from tests.runner.test_train import StopAfter, bits
 from tests.tiny import FKL, RKL, tiny
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("shared_programs")]
+pytestmark = pytest.mark.slow
 RELAY = tiny(RelayConfig(FKL, RKL, share=0.4), frames=700)
 
 

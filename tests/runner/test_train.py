@@ -25,9 +25,6 @@ from tests.tiny import FKL, POLICY, RKL, tiny
 ROOT = Path(__file__).parents[2]
 
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
-
-
 class StopAfter:
     """An `on_log` that stops a run after so many reports, and keeps them."""
 
