@@ -1,4 +1,4 @@
-"""Oracles: supervised learning of scores, on one half of the loci."""
+"""Oracles: supervised learning of scores, on one half of the loci, or of classes."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from rld2.agents.optimise import OptimiserConfig, apply_gradient, soft_update
 from rld2.networks.oracle import (
+    Classifier,
     EvaluationOracle,
     OracleNetwork,
     OracleNetworkConfig,
@@ -22,16 +23,18 @@ from rld2.networks.oracle import (
 from rld2.sequences.data import DataConfig
 from rld2.types import Acted, ActSpec, Agent, Batch, Dataset, EnvSpec, TimeStep, Updated
 
-ROLES = {"tuning": 0, "evaluation": 1}  # and the fold each learns from
-Oracle = TuningOracle | EvaluationOracle
+FOLDS = {"tuning": 0, "evaluation": 1}  # of the loci: what each learns from
+ROLES = (*FOLDS, "classifier")
+Oracle = TuningOracle | EvaluationOracle | Classifier
 
 
 @dataclass(frozen=True)
 class OracleConfig:
-    """tuning: learns from fold 0, designs are optimised against it; evaluation: learns from fold 1, only judges."""
+    """tuning: learns from fold 0, designs are optimised against it; evaluation: learns from fold 1, only judges;
+    classifier: learns the labels of data that have them, such as types of cells, only judges."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    role: Literal["tuning", "evaluation"] = "tuning"
+    role: Literal["tuning", "evaluation", "classifier"] = "tuning"
     network: OracleNetworkConfig = field(default_factory=OracleNetworkConfig)
     optimiser: OptimiserConfig = OptimiserConfig(1e-3, final_share=0.02, max_gradient_norm=1.0)
     batch_size: int = 64
@@ -43,7 +46,8 @@ class OracleConfig:
 
     @property
     def fold(self) -> int:
-        return ROLES[self.role]
+        """The fold of the loci that an oracle of scores learns from."""
+        return FOLDS[self.role]
 
 
 class OracleState(NamedTuple):
@@ -59,27 +63,38 @@ def make_oracle(
     total_frames: int,
     complement: tuple[int, ...] | None,
     motifs: list[np.ndarray],
-    scores: Float[np.ndarray, " n"],
+    targets: Float[np.ndarray, " n"],
+    classes: tuple[str, ...] = (),
 ) -> Agent:
-    """`motifs` are log-odds matrices its filters start from; `scores` those it learns from, for their scale."""
+    """`motifs` are log-odds matrices its filters start from. `targets` are the scores it learns from, for their scale;
+    of a classifier, numbers of `classes`."""
     optimiser = config.optimiser.build()
-    role = TuningOracle if config.role == "tuning" else EvaluationOracle
-    mean, spread = float(np.mean(scores)), float(np.std(scores))
+    mean, spread = float(np.mean(targets)), float(np.std(targets))
     if not spread > 0.0:
-        raise ValueError("all scores of the data are the same; an oracle has nothing to learn from them")
+        raise ValueError("all scores or labels of the data are the same; an oracle has nothing to learn from them")
+
+    def named(network: OracleNetwork) -> Oracle:
+        if config.role == "classifier":
+            return Classifier(network, classes)
+        role = TuningOracle if config.role == "tuning" else EvaluationOracle
+        return role(network, Scale(jnp.asarray(mean, jnp.float32), jnp.asarray(spread, jnp.float32)))
 
     def init(key: Key[Array, ""]) -> OracleState:
-        network = OracleNetwork(key, config.network, complement, spec.action.vocab, motifs)
-        oracle = role(network, Scale(jnp.asarray(mean, jnp.float32), jnp.asarray(spread, jnp.float32)))
+        outputs = max(1, len(classes))
+        oracle = named(OracleNetwork(key, config.network, complement, spec.action.vocab, motifs, outputs))
         copy = jax.tree.map(jnp.array, oracle, is_leaf=eqx.is_array)
         return OracleState(oracle, copy, optimiser.init(eqx.filter(oracle, eqx.is_array)), jnp.zeros((), jnp.int32))
 
+    def errors(output: Float[Array, "b o"], target: Float[Array, " b"]) -> Float[Array, " b"]:
+        if config.role == "classifier":
+            return optax.softmax_cross_entropy_with_integer_labels(output, target.astype(jnp.int32))
+        return optax.squared_error(output[:, 0], (target - mean) / spread)
+
     def update(state: OracleState, batch: Batch, key: Key[Array, ""]) -> Updated:
         letters = one_hot(batch.data.action[0].astype(jnp.int32), spec.action.vocab)
-        target = (batch.data.reward[0] - mean) / spread
 
         def loss(oracle: Oracle) -> Float[Array, ""]:
-            return jnp.mean(optax.squared_error(oracle.network(letters, key)[:, 0], target))
+            return jnp.mean(errors(oracle.network(letters, key), batch.data.reward[0]))
 
         value, gradient = eqx.filter_value_and_grad(loss)(state.online)
         share = config.optimiser.share_at(batch.frames, total_frames)

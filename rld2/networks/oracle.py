@@ -1,5 +1,6 @@
 """Networks that predict the score of a sequence, the same for both its strands; and the two roles they can have."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,22 +148,43 @@ class EvaluationOracle(eqx.Module):
     network: OracleNetwork
     scale: Scale
 
-    def judge(self, tokens: Int[np.ndarray, "n k"], at_once: int = 256) -> Float[np.ndarray, " n"]:
+    def judge(self, tokens: Int[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
         """Scores of whole sequences; there is no relaxed form, so nothing can be back-propagated from here."""
-        parts = [
-            np.asarray(_judged(self, jnp.asarray(tokens[i : i + at_once]))) for i in range(0, len(tokens), at_once)
-        ]
-        return np.concatenate(parts)
+        return in_parts(lambda part: _scored(self, part), tokens)
+
+
+class Classifier(eqx.Module):
+    """Tells what a sequence is, say of which type of cell. It judges designs, and nothing tunes on it."""
+
+    network: OracleNetwork
+    classes: tuple[str, ...] = eqx.field(static=True)
+
+    def judge(self, tokens: Int[np.ndarray, "n k"]) -> Int[np.ndarray, " n"]:
+        """The class each is most likely of."""
+        return in_parts(lambda part: _classified(self, part), tokens)
+
+
+def in_parts(
+    compute: Callable[[Int[Array, "m k"]], Array], tokens: Int[np.ndarray, "n k"], at_once: int = 256
+) -> np.ndarray:
+    """`at_once` sequences at a time, to keep memory low."""
+    starts = range(0, len(tokens), at_once)
+    return np.concatenate([np.asarray(compute(jnp.asarray(tokens[i : i + at_once]))) for i in starts])
 
 
 @eqx.filter_jit
-def _judged(oracle: EvaluationOracle, tokens: Int[Array, "n k"]) -> Float[Array, " n"]:
+def _scored(oracle: EvaluationOracle, tokens: Int[Array, "n k"]) -> Float[Array, " n"]:
     return predicted(oracle.network, oracle.scale, one_hot(tokens, oracle.network.vocab))
+
+
+@eqx.filter_jit
+def _classified(classifier: Classifier, tokens: Int[Array, "n k"]) -> Int[Array, " n"]:
+    return jnp.argmax(classifier.network(one_hot(tokens, classifier.network.vocab)), axis=-1)
 
 
 def check_tuning(oracle: Any) -> TuningOracle:
     """The border between the two: what optimises asks here."""
-    if isinstance(oracle, EvaluationOracle):
+    if isinstance(oracle, EvaluationOracle | Classifier):
         raise ValueError(
             "this oracle is kept for evaluation and cannot be optimised against; train one with role 'tuning'"
         )

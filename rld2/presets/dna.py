@@ -54,6 +54,8 @@ def presets_of(name: str) -> dict[str, TrainConfig]:
         "genetic": (SearchConfig(start, "genetic"), 12_800, 1_280),
         "cross-entropy": (SearchConfig(start, "cross-entropy"), 12_800, 1_280),
     }
+    if not synthetic:  # of real data there are labels too
+        stages["classifier"] = (OracleConfig(DataConfig("dhs"), "classifier", network), 100_000, 6_400)
     return {
         f"dna/{name}/{stage}": TrainConfig(
             name=f"dna/{name}/{stage}",

@@ -12,10 +12,11 @@ from jaxtyping import Float, Int
 from rich.console import Console
 from rich.table import Table
 
+from rld2.agents.finetune import Start
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood
-from rld2.networks.oracle import EvaluationOracle, one_hot, predicted
+from rld2.networks.oracle import Classifier, EvaluationOracle, in_parts, one_hot
 from rld2.report.aggregate import Estimate
 from rld2.runner import run
 from rld2.runner.config import TrainConfig
@@ -61,8 +62,7 @@ def scores_of(oracle: Any, tokens: Int[np.ndarray, "n k"]) -> Float[np.ndarray, 
     """What an oracle of either role predicts."""
     if isinstance(oracle, EvaluationOracle):
         return oracle.judge(tokens)
-    compute = jax.jit(lambda part: predicted(oracle.network, oracle.scale, one_hot(part, oracle.network.vocab)))
-    return np.concatenate([np.asarray(compute(jnp.asarray(tokens[i : i + 256]))) for i in range(0, len(tokens), 256)])
+    return in_parts(jax.jit(lambda part: oracle(one_hot(part, oracle.network.vocab))), tokens)
 
 
 def held_out_correlation(folder: Path) -> tuple[Any, float]:
@@ -84,13 +84,15 @@ def judge_run(source: Run, number: int, seed: int, sampler: str | None = None, s
     """The rows of a run's table, by what kind of run it is."""
     agent = source.config.agent
     if isinstance(agent, OracleConfig):
+        if isinstance(source.learned, Classifier):
+            return _judge_classifier(agent.data, source.learned)
         r = _oracle_correlation(agent, source.learned)
         return [row("held-out Pearson r", r, f"role {agent.role}, on the fold it has not seen")]
     tokens = draw(source, number, seed, sampler=sampler, steps=steps)
     if isinstance(agent, PretrainConfig):
         return judge_model(agent, source.learned, tokens)
     base = run.open_run(agent.start.pretrained)  # type: ignore[union-attr]
-    rows = judge_design(tokens, base.agent, base.learned, agent.start.judge)  # type: ignore[union-attr]
+    rows = judge_design(tokens, base.agent, base.learned, agent.start)  # type: ignore[union-attr]
     return [*rows, row("reward calls", float(source.config.frames), "asked for while learning")]
 
 
@@ -127,19 +129,19 @@ def _paired(values: Float[np.ndarray, " n"]) -> Estimate:
 
 
 def judge_design(
-    tokens: Int[np.ndarray, "n k"], pretraining: PretrainConfig, pretrained: Policy, judge: Path
+    tokens: Int[np.ndarray, "n k"], pretraining: PretrainConfig, pretrained: Policy, start: Start
 ) -> list[Row]:
     """Reward on the oracle kept for it, likelihood under the pretrained model, likeness to the best data, diversity."""
-    oracle, r = held_out_correlation(judge)
+    oracle, r = held_out_correlation(start.judge)
     if not isinstance(oracle, EvaluationOracle):
-        raise ValueError(f"{judge} is an oracle for tuning and may not judge; train one with role 'evaluation'")
+        raise ValueError(f"{start.judge} is an oracle for tuning and may not judge; train one with role 'evaluation'")
     data = pretraining.data
     rows = [row("reward, evaluation oracle (median)", metrics.median(oracle.judge(tokens)), f"its held-out r {r:.3f}")]
     if data.name == "synthetic":
         rows.append(row("reward, true (median)", metrics.median(synthetic.activity(tokens))))
     likely = likelihoods(pretrained, tokens[:HELD_OUT], pretraining.classes)
     rows.append(row("log-likelihood (median)", metrics.median(likely), f"of {len(likely)} sequences, 128 steps"))
-    rows += _likeness(tokens, data)
+    rows += _likeness(tokens, data) + _cell_type(tokens, data, start.classifier)
     return [
         *rows,
         row("mean pairwise distance", metrics.diversity(tokens)),
@@ -159,6 +161,28 @@ def _likeness(tokens: Int[np.ndarray, "n k"], data: DataConfig) -> list[Row]:
         seen = metrics.motif_correlation(tokens, best, motifs, corpus.vocabulary)
         rows.append(row("motif correlation, top 1 %", seen, f"{len(motifs)} motifs"))
     return rows
+
+
+def _cell_type(tokens: Int[np.ndarray, "n k"], data: DataConfig, folder: Path | None) -> list[Row]:
+    """The share of designs that the classifier takes for the type of cell the rewards were measured in."""
+    if folder is None:
+        return []
+    classifier = opened(folder).learned
+    if not isinstance(classifier, Classifier):
+        raise ValueError(f"{folder} is no classifier; a preset dna/.../classifier makes one")
+    names = [name.lower() for name in classifier.classes]
+    if data.name not in names:
+        raise ValueError(f"{folder} knows the classes {list(classifier.classes)}, the data are {data.name!r}")
+    share = float(np.mean(classifier.judge(tokens) == names.index(data.name)))
+    return [row(f"share taken for {classifier.classes[names.index(data.name)]}", share, "by the classifier")]
+
+
+def _judge_classifier(data: DataConfig, classifier: Classifier) -> list[Row]:
+    corpus = load(data)
+    taken = classifier.judge(corpus.tokens[corpus.held_out])
+    labels = corpus.known_labels[corpus.held_out]
+    largest = np.bincount(labels).max() / len(labels)
+    return [row("held-out accuracy", float(np.mean(taken == labels)), f"{largest:.3f} for the most frequent class")]
 
 
 def table(rows: list[Row], title: str) -> Table:

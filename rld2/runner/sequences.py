@@ -116,14 +116,18 @@ def _pretraining(agent: PretrainConfig, domain: DomainConfig, frames: int, log_f
 
 def _oracle(agent: OracleConfig, domain: DomainConfig, frames: int, log_frames: int) -> Parts:
     corpus = load(agent.data)
-    own = corpus.fold == agent.fold
-    tokens, scores = corpus.tokens[own], corpus.known_scores[own]
+    if agent.role == "classifier":
+        own, targets = ~corpus.held_out, corpus.known_labels.astype(np.float32)
+    else:
+        own, targets = corpus.fold == agent.fold, corpus.known_scores
+    tokens, targets = corpus.tokens[own], targets[own]
     vocabulary = corpus.vocabulary
     place = SequenceDomain(domain.name, vocabulary, corpus.length, domain.num_envs, _nothing)
     complement = tuple(int(x) for x in vocabulary.complement) if vocabulary.has_strands else None
     motifs = [motif.log_odds for motif in known_motifs(agent.data)]
-    learner = make_oracle(agent, place.spec, frames, complement, motifs, scores)
-    rows = rows_of(tokens, scores, np.zeros((len(tokens), 1)))
+    classes = corpus.label_names if agent.role == "classifier" else ()
+    learner = make_oracle(agent, place.spec, frames, complement, motifs, targets, classes)
+    rows = rows_of(tokens, targets, np.zeros((len(tokens), 1)))
     return Parts(place, learner, build_dataset(rows, learner, max(1, log_frames // agent.batch_size)))
 
 

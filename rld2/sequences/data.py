@@ -70,6 +70,12 @@ class Corpus(NamedTuple):
             raise ValueError("these data have no scores to learn from; name the column that holds them")
         return self.scores
 
+    @property
+    def known_labels(self) -> Int[np.ndarray, " n"]:
+        if self.labels is None:
+            raise ValueError("these data have no labels to learn from; a classifier needs some that do, such as 'dhs'")
+        return self.labels
+
 
 def _share_of(locus: str, salt: str) -> float:
     """A number in [0, 1) that depends on the name alone: the same split on every machine, in every order."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from rld2.agents.finetune import Start
-from rld2.presets import preset
+from rld2.presets import PRESETS, preset
 from rld2.report.designs import table_grid, tradeoff_figure
 from rld2.report.grid import to_csv, to_markdown, to_rich
 from rld2.report.plots import save
@@ -30,7 +30,7 @@ CLAIMS = {
     "Enformer oracles).",
     "dna-steps": "Rewards stay high with far fewer reverse steps than the 200 letters.",
 }
-STAGES = ("pretrain", "pretrain-conditional", "oracle", "judge")
+STAGES = ("pretrain", "pretrain-conditional", "oracle", "judge", "classifier")
 FRONTIER = (0.1, 0.0, 1.0)  # weights of the anchor
 STEPS = (8, 16, 32, 64, 128, 200)
 
@@ -154,9 +154,10 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
         stages = {
             stage: trained(stage_config(scale, stage, folder), console)
             for stage in STAGES
-            if stage != "pretrain-conditional" or any(method.conditional for method in chosen)
+            if (stage != "pretrain-conditional" or any(method.conditional for method in chosen))
+            and f"dna/{scale.data}/{stage}" in PRESETS
         }
-        start = Start(stages["pretrain"], stages["oracle"], stages["judge"])
+        start = Start(stages["pretrain"], stages["oracle"], stages["judge"], stages.get("classifier"))
         for seed in range(seeds):
             for method in chosen:
                 _one(scale, method, seed, folder, start, stages, console)
@@ -188,7 +189,7 @@ def _one(
     guided = method.guide is not None and method.guide.kind != "cfg"
     tokens = draw(source, scale.samples, 1000 + seed, guide=method.guide, oracle=start.oracle if guided else None)
     base = run.open_run(start.pretrained)
-    rows = judge.judge_design(tokens, base.agent, base.learned, start.judge)
+    rows = judge.judge_design(tokens, base.agent, base.learned, start)
     record = {"method": method.name, "seed": seed, "samples": scale.samples, "reward_calls": calls}
     write_text(path, json.dumps(record | {"seconds": seconds, "rows": rows}, indent=1) + "\n")
     console.print(judge.table(rows, f"{method.name}, seed {seed}"))

@@ -21,7 +21,7 @@ from rld2.diffusion.schedule import Schedule
 from rld2.domains.sequences import BlackBox, SequenceDomain, function_named
 from rld2.losses.temperature import TemperatureConfig
 from rld2.networks.heads import Backbone
-from rld2.networks.oracle import EvaluationOracle, OracleNetworkConfig, TuningOracle
+from rld2.networks.oracle import Classifier, EvaluationOracle, OracleNetworkConfig, TuningOracle
 from rld2.runner.dataset_loop import build_dataset
 from rld2.runner.loop import build
 from rld2.runner.sequences import nothing_to_draw, rows_of
@@ -194,6 +194,22 @@ def test_an_oracle_learns_and_has_its_role(role: Any, kind: type):
         agent.act(oracle, beginning(jnp.zeros((1, 1))), None, key(0), None)
     with pytest.raises(ValueError, match="nothing to learn"):
         make_oracle(config, spec, 1, (3, 2, 1, 0), [], np.ones(5))
+
+
+def test_a_classifier_learns_what_is_what():
+    tokens = np.random.default_rng(0).integers(0, 4, (400, 12)).astype(np.int32)
+    rich = np.mean((tokens == 1) | (tokens == 2), axis=1)  # the same on both strands
+    labels = (rich > 0.5).astype(np.float32)
+    network = OracleNetworkConfig(filters=4, width=3, channels=0, hidden=8, dropout=0.0)
+    config = OracleConfig(role="classifier", network=network, optimiser=OptimiserConfig(1e-2))
+    spec = SequenceDomain("test", DNA, 12, 1, reward).spec
+    agent = make_oracle(config, spec, 64 * 400, (3, 2, 1, 0), [], labels, ("poor", "rich"))
+    loop = build_dataset(rows_of(tokens, labels, np.zeros((400, 1))), agent, 400)
+    state, _ = loop.advance(loop.init(jnp.stack([key(0)])))
+    classifier = jax.tree.map(lambda x: x[0], agent.policy(state.learner))
+    assert isinstance(classifier, Classifier)
+    assert classifier.classes == ("poor", "rich")
+    assert np.mean(classifier.judge(tokens) == labels) > 0.9
 
 
 def test_a_black_box_is_asked_once_for_each_sequence():

@@ -10,12 +10,14 @@ from rld2.networks.convolution import DILATIONS, KERNEL, DilatedNetwork, StrandC
 from rld2.networks.heads import Backbone, Denoiser
 from rld2.networks.layers import embed
 from rld2.networks.oracle import (
+    Classifier,
     EvaluationOracle,
     OracleNetwork,
     OracleNetworkConfig,
     Scale,
     TuningOracle,
     check_tuning,
+    in_parts,
     motif_filters,
 )
 from rld2.sequences.motifs import Motif
@@ -125,7 +127,15 @@ def test_the_two_roles_cannot_be_exchanged():
     assert not callable(evaluation)
     tokens = np.random.default_rng(0).integers(0, 4, (5, 30)).astype(np.int32)
     expected = jax.jit(lambda x: tuning(jax.nn.one_hot(x, 4)))(tokens)
-    np.testing.assert_allclose(evaluation.judge(tokens, 5), expected, rtol=1e-5)
+    np.testing.assert_allclose(evaluation.judge(tokens), expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="kept for evaluation and cannot be optimised against"):
+        check_tuning(Classifier(network, ("a", "b")))
+
+
+def test_parts_are_put_together_in_their_order():
+    tokens = np.arange(14).reshape(7, 2)
+    seen = in_parts(lambda part: jnp.sum(part, axis=-1), tokens, at_once=3)
+    np.testing.assert_array_equal(seen, tokens.sum(axis=1))
 
 
 def test_mistakes():
