@@ -1,7 +1,7 @@
 """RL-D2 on sequences: single-step policy optimisation of a pretrained model, with forward or reverse KL.
 
-An episode is one sequence and its reward. All sequences of an update are samples of the same state, so the group itself
-tells each one's advantage and no critic is needed.
+An episode is one sequence and its reward. All sequences are samples of the same state, so they tell each other's
+advantages and no critic is needed. Forward KL learns from the last groups of samples, reverse KL from the newest alone.
 """
 
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from rld2.agents.optimise import OptimiserConfig, apply_gradient
 from rld2.agents.policy import Policy
-from rld2.agents.pretrain import generator, held
+from rld2.agents.pretrain import generator, held, token_type
 from rld2.diffusion.elbo import elbo_estimate
 from rld2.diffusion.schedule import Schedule
-from rld2.losses.kl import fkl_loss, mirror_descent_weights, pair_terms, rkl_loss
+from rld2.losses.kl import mirror_descent_weights, pair_terms, rkl_loss
 from rld2.losses.temperature import TemperatureConfig, effective_sample_size, kl_to_uniform, solve
 from rld2.types import Agent, Batch, EnvSpec, Metrics, Rollout, Updated
 
@@ -59,7 +59,9 @@ class FinetuneConfig:
     optimiser: OptimiserConfig = OptimiserConfig(1e-3, final_share=0.1, max_gradient_norm=1.0)
     temperature: TemperatureConfig = field(default_factory=lambda: TemperatureConfig(budget=0.5))
     anchor: float = 0.1
-    epochs: int = 4  # gradient steps on each group of samples
+    memory: int = 8  # groups of samples that forward KL learns from
+    epochs: int = 8  # gradient steps after each group of samples
+    batch_size: int = 64  # chains of a gradient step of forward KL, drawn by their weights; reverse KL: the whole group
     pairs: int = 2  # reverse steps drawn from every chain for a gradient step
     clip: float = 0.2  # of the single-step ratio, for rkl
 
@@ -68,18 +70,27 @@ class FinetuneConfig:
             raise ValueError(f"divergence must be one of {list(DIVERGENCES)}, got {self.divergence!r}")
         if self.anchor < 0.0:
             raise ValueError(f"anchor must not be negative, got {self.anchor}")
-        if min(self.epochs, self.pairs) < 1:
-            raise ValueError(f"epochs and pairs must be 1 or more, got {self.epochs} and {self.pairs}")
+        for name in ("memory", "epochs", "batch_size", "pairs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
         if self.temperature.mode == "dual":
             raise ValueError(
                 "fine-tuning solves for the temperature (exact), fixes it or has none (greedy), not 'dual'"
             )
 
 
+class Remembered(NamedTuple):
+    """The last groups of samples, newest first."""
+
+    chain: Int[Array, "r states k"]
+    reward: Float[Array, " r"]
+
+
 class FinetuneState(NamedTuple):
     policy: Policy
     optimiser: PyTree
     updates: Int[Array, ""]
+    remembered: Remembered
 
 
 class Pairs(NamedTuple):
@@ -103,10 +114,24 @@ def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pret
     optimiser = config.optimiser.build()
     config.temperature.check(spec.num_envs)
     schedule, mask_token = config.start.schedule_for(pretrained), pretrained.action.mask_token
+    groups = config.memory if config.divergence == "fkl" else 1
 
     def init(key: Key[Array, ""]) -> FinetuneState:
         copy = jax.tree.map(jnp.array, pretrained, is_leaf=eqx.is_array)
-        return FinetuneState(copy, optimiser.init(eqx.filter(copy, eqx.is_array)), jnp.zeros((), jnp.int32))
+        number = groups * spec.num_envs
+        chain = jnp.zeros((number, schedule.steps + 1, spec.action.length), token_type(pretrained.action))
+        nothing = Remembered(chain, jnp.zeros(number))
+        optimiser_state = optimiser.init(eqx.filter(copy, eqx.is_array))
+        return FinetuneState(copy, optimiser_state, jnp.zeros((), jnp.int32), nothing)
+
+    def remember(state: FinetuneState, group: Remembered) -> Remembered:
+        """The newest group takes the place of the oldest; the first one that of all."""
+
+        def placed(new: Array, old: Array) -> Array:
+            later = jnp.concatenate([new, old[: old.shape[0] - new.shape[0]]])
+            return jnp.where(state.updates == 0, jnp.concatenate([new] * groups), later)
+
+        return jax.tree.map(placed, group, state.remembered)
 
     def temperature_for(reward: Float[Array, " m"], frames: Int[Array, ""]) -> tuple[Float[Array, ""] | None, Metrics]:
         how = config.temperature
@@ -119,13 +144,13 @@ def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pret
         return solved.value, {"temperature": solved.value, "budget_saturated": solved.saturated * 1.0}
 
     def update(state: FinetuneState, batch: Batch, key: Key[Array, ""]) -> Updated:
-        reward = batch.data.reward[0]
-        chain = batch.data.memory[0].astype(jnp.int32)
+        group = Remembered(batch.data.memory[0], batch.data.reward[0])
+        remembered = remember(state, group)
         observation = batch.data.observation[0][:1]
-        spread = jnp.maximum(jnp.std(reward), 1e-6)
-        advantage = (reward - jnp.mean(reward)) / spread
-        temperature, metrics = temperature_for(reward, batch.frames)
-        weights = mirror_descent_weights(reward, temperature)
+        spread = jnp.maximum(jnp.std(group.reward), 1e-6)
+        advantage = (group.reward - jnp.mean(group.reward)) / spread
+        temperature, metrics = temperature_for(remembered.reward, batch.frames)
+        weights = mirror_descent_weights(remembered.reward, temperature)
         penalty = jnp.zeros(()) if temperature is None else temperature / spread
         old = state.policy
         abar = jnp.asarray(schedule.abar, jnp.float32)
@@ -136,16 +161,15 @@ def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pret
             logits = policy.predict(policy.torso(observation), None)(flat, pairs.step.reshape(1, -1))
             return logits.reshape(*pairs.before.shape, -1)
 
-        def loss(policy: Policy, pairs: Pairs) -> tuple[Float[Array, ""], Metrics]:
+        def loss(policy: Policy, pairs: Pairs, action: Int[Array, "m k"]) -> tuple[Float[Array, ""], Metrics]:
             logits = predict(policy, pairs)
             kept = jax.lax.stop_gradient(predict(held(pretrained), pairs))
             away = pair_terms(logits, kept, pairs.before, pairs.after, None, abar[pairs.step], mask_token)
             anchor = multiplicity * jnp.mean(jnp.sum(away.kl, axis=-1))
-            if config.divergence == "fkl":
-                action = jnp.broadcast_to(chain[:, -1:], pairs.before.shape)
+            if config.divergence == "fkl":  # chains were drawn by their weights
+                clean = jnp.broadcast_to(action[:, None], pairs.before.shape)
                 weight = multiplicity * abar[pairs.step]
-                elbo = jnp.sum(elbo_estimate(logits, action, pairs.before == mask_token, weight), axis=-1)
-                fit = fkl_loss(elbo[None], weights[None], jnp.ones(1))
+                fit = -jnp.mean(jnp.sum(elbo_estimate(logits, clean, pairs.before == mask_token, weight), axis=-1))
             else:
                 before = jax.lax.stop_gradient(predict(old, pairs))
                 terms = pair_terms(logits, before, pairs.before, pairs.after, None, abar[pairs.step], mask_token)
@@ -156,8 +180,14 @@ def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pret
 
         def epoch(carry: tuple[Policy, PyTree], key: Key[Array, ""]) -> tuple[tuple[Policy, PyTree], Metrics]:
             policy, optimiser_state = carry
-            pairs = draw_pairs(key, chain, config.pairs)
-            gradient, extra = eqx.filter_grad(loss, has_aux=True)(policy, pairs)
+            key_chains, key_pairs = jax.random.split(key)
+            chain = group.chain
+            if config.divergence == "fkl":
+                drawn = jax.random.categorical(key_chains, jnp.log(weights), shape=(config.batch_size,))
+                chain = remembered.chain[drawn]
+            chain = chain.astype(jnp.int32)
+            pairs = draw_pairs(key_pairs, chain, config.pairs)
+            gradient, extra = eqx.filter_grad(loss, has_aux=True)(policy, pairs, chain[:, -1])
             return apply_gradient(optimiser, optimiser_state, policy, gradient, share), extra
 
         keys = jax.random.split(key, config.epochs)
@@ -167,7 +197,7 @@ def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pret
             "kl": kl_to_uniform(weights),
             "effective_samples": effective_sample_size(weights),
         }
-        return Updated(FinetuneState(policy, optimiser_state, state.updates + 1), metrics)
+        return Updated(FinetuneState(policy, optimiser_state, state.updates + 1, remembered), metrics)
 
     return Agent(
         init=init,

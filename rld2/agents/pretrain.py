@@ -15,7 +15,7 @@ from rld2.diffusion.elbo import DRAWS, elbo_estimate, elbo_over_steps
 from rld2.diffusion.schedule import Schedule
 from rld2.networks.heads import Backbone
 from rld2.sequences.data import DataConfig
-from rld2.types import Acted, ActSpec, Agent, Batch, Dataset, EnvSpec, TimeStep, Updated
+from rld2.types import Acted, ActionSpec, ActSpec, Agent, Batch, Dataset, EnvSpec, TimeStep, Updated
 
 SMALL = PolicyConfig(steps=32, denoiser=Backbone("convolutional", width=48, layers=5), embedding=16)
 GRID = 128  # reverse steps of the approximate log-likelihood
@@ -67,6 +67,11 @@ def held(policy: Policy) -> Policy:
     return eqx.combine(jax.lax.optimization_barrier(arrays), rest)
 
 
+def token_type(action: ActionSpec) -> Any:
+    """The smallest integers that chains of such actions can be kept in."""
+    return jnp.uint8 if action.mask_token < 256 else jnp.int32
+
+
 def generator(steps: int) -> Callable[..., Acted]:
     """Acting: a sequence for each row, in `steps` reverse steps unless asked otherwise.
 
@@ -77,8 +82,7 @@ def generator(steps: int) -> Callable[..., Acted]:
         how = ActSpec(how.sampler if how else None, (how.steps if how else None) or steps)
         embedding = policy.torso(jax.tree.map(lambda x: x[:1], step.observation))
         chain = policy.sample(key, embedding, None, step.reward.shape[0], how)
-        dtype = jnp.uint8 if policy.action.mask_token < 256 else jnp.int32
-        tokens = jnp.moveaxis(chain.tokens[:, 0], 0, 1).astype(dtype)
+        tokens = jnp.moveaxis(chain.tokens[:, 0], 0, 1).astype(token_type(policy.action))
         return Acted(chain.action[0], memory=tokens, chain=chain.tokens[:, 0])
 
     return act

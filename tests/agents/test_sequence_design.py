@@ -126,6 +126,21 @@ def test_fine_tuning_raises_the_reward(kind: Any):
     assert share(drawn(agent, state)) > before + 0.3
 
 
+def test_the_last_groups_are_remembered_newest_first():
+    config = FinetuneConfig(memory=3, batch_size=8, epochs=1)
+    agent = make_finetune(config, domain(8).spec, 10**6, model())
+    loop = build(domain(8), agent, 1)
+    state = loop.init(jnp.stack([key(0)]))
+    seen = []
+    for _ in range(4):
+        state, _ = loop.advance(state)
+        kept = jax.tree.map(lambda x: np.asarray(x[0]), state.learner.remembered)
+        np.testing.assert_allclose(kept.reward, np.mean(kept.chain[:, -1] == 2, axis=-1))
+        seen.append(kept.chain.reshape(3, 8, 5, LENGTH))
+    np.testing.assert_array_equal(seen[0], np.stack([seen[0][0]] * 3))  # the first stands for all
+    np.testing.assert_array_equal(seen[3], np.stack([seen[3][0], seen[2][0], seen[1][0]]))
+
+
 def test_the_anchor_holds_the_model_where_it_was():
     start = model()
 
