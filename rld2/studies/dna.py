@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from rld2.agents.finetune import Start
-from rld2.presets import PRESETS, preset
 from rld2.report.designs import table_grid, tradeoff_figure
 from rld2.report.grid import to_csv, to_markdown, to_rich
 from rld2.report.plots import save
@@ -21,48 +20,16 @@ from rld2.runner.compare import write_text
 from rld2.runner.config import TrainConfig
 from rld2.runner.designs import Guide, draw, opened
 from rld2.runner.reproduce import ReproduceConfig
-from rld2.runner.train import train
 from rld2.studies import dna_cost
-from rld2.studies.scales import vary
+from rld2.studies.dna_stages import SCALES, STAGES, Scale, StoppedError, design_config, stages_in, start_of, trained
 
 CLAIMS = {
     "dna-table": "RL-D2 attains the highest reward and the highest likelihood of all methods (700,000 enhancers, "
     "Enformer oracles).",
     "dna-steps": "Rewards stay high with far fewer reverse steps than the 200 letters.",
 }
-STAGES = ("pretrain", "pretrain-conditional", "oracle", "judge", "classifier")
 FRONTIER = (0.1, 0.0, 1.0)  # weights of the anchor
 STEPS = (8, 16, 32, 64, 128, 200)
-
-
-class Scale(NamedTuple):
-    data: str
-    changes: dict[str, dict[str, Any]]  # of the presets of stages and designs
-    calls: int  # rewards every learning method may ask for
-    samples: int  # sequences each method is judged by
-    seeds: int
-    model: str = "pretrain"  # the preset of the model
-
-
-_TINY = {"agent__data__length": 60, "agent__data__number": 8000}
-_TINY_MODEL = {"agent__policy__denoiser__width": 24, "agent__policy__denoiser__layers": 4, "agent__policy__steps": 16}
-SCALES = {
-    "demo": Scale(
-        "synthetic",
-        {
-            "pretrain": {**_TINY, **_TINY_MODEL, "frames": 96_000},
-            "pretrain-conditional": {**_TINY, **_TINY_MODEL, "frames": 96_000},
-            "oracle": {**_TINY, "frames": 48_000},
-            "judge": {**_TINY, "frames": 48_000},
-            "design": {"domain__num_envs": 64, "log_frames": 640},
-        },
-        calls=6_400,
-        samples=200,
-        seeds=1,
-    ),
-    "two-core": Scale("hepg2", {"design": {}}, calls=25_600, samples=1000, seeds=3),
-    "paper": Scale("hepg2", {"design": {}}, calls=512_000, samples=1000, seeds=3, model="pretrain-drakes-size"),
-}
 
 
 class Method(NamedTuple):
@@ -100,40 +67,6 @@ TABLES: dict[str, Callable[[], Iterator[Method]]] = {"dna-table": methods_of_tab
 STUDIES = (*TABLES, "dna-cost")
 
 
-class StoppedError(Exception):
-    """Somebody said stop; what was done is kept."""
-
-
-def stage_config(scale: Scale, stage: str, folder: Path) -> TrainConfig:
-    name = scale.model if stage == "pretrain" else stage
-    changes = scale.changes.get(stage, {})
-    return vary(preset(f"dna/{scale.data}/{name}"), out=folder / "runs" / stage, finale=False, **changes)
-
-
-def design_config(scale: Scale, method: Method, seed: int, folder: Path, start: Start) -> TrainConfig:
-    """A design's preset on the study's own stages, with as many rewards as any other."""
-    base = vary(preset(f"dna/{scale.data}/{method.preset}"), frames=scale.calls, agent__start=start)
-    out = folder / "runs" / f"{_file(method.name)}-seed{seed}"
-    return vary(base, seed=seed, out=out, finale=False, **scale.changes["design"], **method.changes)
-
-
-def _file(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter == "." else "-" for letter in name.lower())
-
-
-def trained(config: TrainConfig, console: Console) -> Path:
-    """The run in its folder: begun, continued or done already."""
-    folder = config.out
-    assert folder is not None
-    marker = folder / "done"
-    if not marker.exists():
-        done = train(config, resume=folder if (folder / run.CONFIG).is_file() else None)
-        if not done.finished:
-            raise StoppedError
-        marker.touch()
-    return folder
-
-
 def reproduce(options: ReproduceConfig, console: Console) -> bool:
     """Whether all of it is done now."""
     if options.study == "dna-cost":
@@ -151,13 +84,9 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
         console.print("\n".join(method.name for method in chosen))
         return write_page(options, folder)
     try:
-        stages = {
-            stage: trained(stage_config(scale, stage, folder), console)
-            for stage in STAGES
-            if (stage != "pretrain-conditional" or any(method.conditional for method in chosen))
-            and f"dna/{scale.data}/{stage}" in PRESETS
-        }
-        start = Start(stages["pretrain"], stages["oracle"], stages["judge"], stages.get("classifier"))
+        conditional = any(method.conditional for method in chosen)
+        stages = stages_in(folder, scale, tuple(s for s in STAGES if conditional or s != "pretrain-conditional"))
+        start = start_of(stages)
         for seed in range(seeds):
             for method in chosen:
                 _one(scale, method, seed, folder, start, stages, console)
@@ -179,8 +108,9 @@ def _one(
         return
     calls, seconds = 0, 0.0
     if method.preset is not None:
-        config = design_config(scale, method, seed, folder, start)
-        source = opened(trained(config, console))
+        out = folder / "runs" / f"{_file(method.name)}-seed{seed}"
+        config = design_config(scale, method.preset, method.changes, out, start, seed)
+        source = opened(trained(config))
         calls, seconds = config.frames, _seconds(config)
     else:
         source = opened(stages["pretrain-conditional" if method.conditional else "pretrain"])
@@ -193,6 +123,10 @@ def _one(
     record = {"method": method.name, "seed": seed, "samples": scale.samples, "reward_calls": calls}
     write_text(path, json.dumps(record | {"seconds": seconds, "rows": rows}, indent=1) + "\n")
     console.print(judge.table(rows, f"{method.name}, seed {seed}"))
+
+
+def _file(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter == "." else "-" for letter in name.lower())
 
 
 def _seconds(config: TrainConfig) -> float:

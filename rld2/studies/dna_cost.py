@@ -1,4 +1,5 @@
-"""What an update of RL-D2 and of DRAKES costs, at the same batch, model, length and reward: memory, time, by N."""
+"""What RL-D2 and DRAKES cost at the same batch, model, length and reward: memory and time of an update, by N, and the
+time until RL-D2 has the reward that DRAKES ends with."""
 
 import json
 from collections.abc import Callable
@@ -18,12 +19,14 @@ from rld2.domains.sequences import SequenceDomain
 from rld2.networks.heads import Backbone
 from rld2.networks.oracle import OracleNetwork, OracleNetworkConfig, Scale, TuningOracle
 from rld2.report.grid import Cell, Grid, to_markdown, to_rich
+from rld2.runner import log
 from rld2.runner.compare import write_text
 from rld2.runner.dataset_loop import build_dataset
 from rld2.runner.loop import Loop, build
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.runner.sequences import nothing_to_draw
 from rld2.sequences.vocabulary import DNA
+from rld2.studies.dna_stages import SCALES, StoppedError, design_config, stages_in, start_of, trained
 
 METHODS = ("RL-D2 fkl", "DRAKES", "DRAKES, rematerialised")
 
@@ -97,8 +100,46 @@ def cost_grid(measured: list[Cost], title: str) -> Grid:
     return Grid(title, ("method", "MB", "ratio", "ms an update", "ratio"), rows, notes)
 
 
+class Race(NamedTuple):
+    """Both from the same model and oracle, one after the other; seconds contain compiling."""
+
+    reward: float  # DRAKES's mean reward over its last quarter
+    drakes: float  # seconds of its run
+    rld2: float | None  # seconds until RL-D2's groups have that mean reward; None: they never did
+    best: float  # RL-D2's greatest
+
+    @property
+    def said(self) -> str:
+        if self.rld2 is None:
+            return f"RL-D2 did not reach DRAKES's final reward {self.reward:.3f}; its greatest was {self.best:.3f}."
+        return (
+            f"DRAKES's final reward {self.reward:.3f} took it {self.drakes:.0f} s and RL-D2 {self.rld2:.0f} s: "
+            f"{self.drakes / self.rld2:.2f} times as long."
+        )
+
+
+def race(folder: Path, scale: str) -> Race:
+    at = SCALES[scale]
+    start = start_of(stages_in(folder, at, ("pretrain", "oracle", "judge")))
+    records = {
+        kind: log.read(trained(design_config(at, kind, {}, folder / "runs" / kind, start)))
+        for kind in ("drakes", "fkl")
+    }
+    return decided(records["drakes"], records["fkl"])
+
+
+def decided(drakes: list[dict[str, Any]], fkl: list[dict[str, Any]]) -> Race:
+    """From the lines of both logs."""
+    late = [record["reward"][0] for record in drakes if record["frames"] > 0.75 * drakes[-1]["frames"]]
+    reward = float(np.mean(late))
+    own = [(record["seconds"], record["return"][0]) for record in fkl if record["return"][0] is not None]
+    reached = next((seconds for seconds, value in own if value >= reward), None)
+    return Race(reward, drakes[-1]["seconds"], reached, max(value for _, value in own))
+
+
 def reproduce(options: ReproduceConfig, console: Console) -> bool:
-    size = SIZES[options.scale]
+    """Whether all of it is done now."""
+    size, name = SIZES[options.scale], f"dna-cost, {options.scale}"
     folder = options.out or Path("studies") / f"dna-cost-{options.scale}"
     console.print(f"dna-cost: batch {size.batch}, {size.length} letters, {size.layers} layers of width {size.width}")
     if options.plan:
@@ -106,11 +147,22 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
     measured: list[Cost] = []
     for steps in size.steps:
         measured += costs(size, steps)
-        grid = cost_grid(measured, f"dna-cost, {options.scale}")
-        write_text(folder / "README.md", f"# dna-cost\n\n{to_markdown(grid)}")
-        record = {"size": size._asdict(), "machine": machine(), "costs": [cost._asdict() for cost in measured]}
-        write_text(
-            folder / "results.json", json.dumps(record, indent=1, allow_nan=bool(np.isnan(measured[-1].megabytes)))
-        )
-    console.print(to_rich(cost_grid(measured, f"dna-cost, {options.scale}")))
+        write_page(folder, name, size, measured, None)
+    console.print(to_rich(cost_grid(measured, name)))
+    try:
+        ended = race(folder, options.scale)
+    except StoppedError:
+        console.print("stopped; the same command goes on")
+        return False
+    console.print(ended.said)
+    write_page(folder, name, size, measured, ended)
     return True
+
+
+def write_page(folder: Path, name: str, size: Size, measured: list[Cost], ended: Race | None) -> None:
+    said = [to_markdown(cost_grid(measured, name)), *([] if ended is None else [ended.said])]
+    write_text(folder / "README.md", "\n".join(["# dna-cost\n", *said]) + "\n")
+    record: dict[str, Any] = {"size": size._asdict(), "machine": machine()}
+    record["costs"] = [cost._asdict() for cost in measured]
+    record["race"] = None if ended is None else ended._asdict()
+    write_text(folder / "results.json", json.dumps(record, indent=1) + "\n")

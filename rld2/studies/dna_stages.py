@@ -1,0 +1,83 @@
+"""The runs before a design (a pretrained model, oracles) and the designs themselves, by the scale of a study."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rld2.agents.finetune import Start
+from rld2.presets import PRESETS, preset
+from rld2.runner import run
+from rld2.runner.config import TrainConfig
+from rld2.runner.train import train
+from rld2.studies.scales import vary
+
+STAGES = ("pretrain", "pretrain-conditional", "oracle", "judge", "classifier")
+
+
+class Scale(NamedTuple):
+    data: str
+    changes: dict[str, dict[str, Any]]  # of the presets of stages and designs
+    calls: int  # rewards every learning method may ask for
+    samples: int  # sequences each method is judged by
+    seeds: int
+    model: str = "pretrain"  # the preset of the model
+
+
+_TINY = {"agent__data__length": 60, "agent__data__number": 8000}
+_TINY_MODEL = {"agent__policy__denoiser__width": 24, "agent__policy__denoiser__layers": 4, "agent__policy__steps": 16}
+SCALES = {
+    "demo": Scale(
+        "synthetic",
+        {
+            "pretrain": {**_TINY, **_TINY_MODEL, "frames": 96_000},
+            "pretrain-conditional": {**_TINY, **_TINY_MODEL, "frames": 96_000},
+            "oracle": {**_TINY, "frames": 48_000},
+            "judge": {**_TINY, "frames": 48_000},
+            "design": {"domain__num_envs": 64, "log_frames": 640},
+        },
+        calls=6_400,
+        samples=200,
+        seeds=1,
+    ),
+    "two-core": Scale("hepg2", {"design": {}}, calls=25_600, samples=1000, seeds=3),
+    "paper": Scale("hepg2", {"design": {}}, calls=512_000, samples=1000, seeds=3, model="pretrain-drakes-size"),
+}
+
+
+class StoppedError(Exception):
+    """Somebody said stop; what was done is kept."""
+
+
+def stage_config(scale: Scale, stage: str, folder: Path) -> TrainConfig:
+    name = scale.model if stage == "pretrain" else stage
+    changes = scale.changes.get(stage, {})
+    return vary(preset(f"dna/{scale.data}/{name}"), out=folder / "runs" / stage, finale=False, **changes)
+
+
+def design_config(
+    scale: Scale, kind: str, changes: dict[str, Any], out: Path, start: Start, seed: int = 0
+) -> TrainConfig:
+    """A design's preset on the study's own stages, with as many rewards as any other."""
+    base = vary(preset(f"dna/{scale.data}/{kind}"), frames=scale.calls, agent__start=start)
+    return vary(base, seed=seed, out=out, finale=False, **scale.changes["design"], **changes)
+
+
+def trained(config: TrainConfig) -> Path:
+    """The run in its folder: begun, continued or done already."""
+    folder = config.out
+    assert folder is not None
+    marker = folder / "done"
+    if not marker.exists():
+        done = train(config, resume=folder if (folder / run.CONFIG).is_file() else None)
+        if not done.finished:
+            raise StoppedError
+        marker.touch()
+    return folder
+
+
+def stages_in(folder: Path, scale: Scale, wanted: tuple[str, ...] = STAGES) -> dict[str, Path]:
+    """Those of `wanted` that the data have, trained."""
+    return {s: trained(stage_config(scale, s, folder)) for s in wanted if f"dna/{scale.data}/{s}" in PRESETS}
+
+
+def start_of(stages: dict[str, Path]) -> Start:
+    return Start(stages["pretrain"], stages["oracle"], stages["judge"], stages.get("classifier"))
