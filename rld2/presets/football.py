@@ -34,12 +34,12 @@ def presets() -> dict[str, TrainConfig]:
 
 
 def _two_core(scenario: str) -> dict[str, TrainConfig]:
-    """Hours, with four processes that play."""
+    """Hours, with 16 processes that play: acting for four costs as much, and they would wait for it as often."""
     policy = PolicyConfig(embedding=64, denoiser=Backbone(width=64, heads=4), team=TeamConfig(heads=4))
     rkl = RKLConfig(
         policy=policy,
         optimiser=OptimiserConfig(5e-4, final_share=0.1, max_gradient_norm=0.5),
-        rollout=256,
+        rollout=64,
         minibatches=4,
         value_weight=1.0,
     )
@@ -55,10 +55,11 @@ def _two_core(scenario: str) -> dict[str, TrainConfig]:
         n_step=5,
         critic_updates=2,
         batch_size=64,
+        collect_steps=1,
         capacity=100_000,
         prefill=5_000,
     )
-    domain = DomainConfig(_domain(scenario), num_envs=4, discount=0.995)
+    domain = DomainConfig(_domain(scenario), num_envs=16, discount=0.995)
     budgets = _budgets(fkl) if scenario in STUDIED else {}
     frames = {SMALL_BUDGET: 300_000, "5_vs_5": 3_000_000, "11_vs_11": 3_000_000}.get(scenario, 1_000_000)
     return _named(scenario, "", domain, on_policy(rkl) | {"fkl": fkl} | budgets, frames)
