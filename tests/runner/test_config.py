@@ -26,6 +26,7 @@ KINDS = {
     **dict.fromkeys(("paper", "paper-scaled", "kl-0.1", "kl-1", "kl-10"), "fkl"),
     **dict.fromkeys(SEARCHES, "search"),
     "judge": "oracle",
+    "classifier": "oracle",
     "drakes-kl": "drakes",
 }
 

@@ -62,7 +62,9 @@ def bits(state: Any) -> dict[str, tuple]:
     return {name: (str(x.dtype), x.shape, np.asarray(x).tobytes()) for name, x in plain.items()}
 
 
-@pytest.fixture(scope="module", params=["fkl", "rkl", pytest.param("default", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["fkl", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rkl", "default"))]
+)
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One run of four chunks, and one of two that is then continued for two."""
     config, folder = CONFIGS[request.param](), tmp_path_factory.mktemp(request.param)
