@@ -51,7 +51,7 @@ CASES = {
         ["rld2/losses/planted.py", "1 file would be reformatted"],
     ),
     "pyright": Case(
-        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable],
+        [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "rld2/losses"],
         {"rld2/losses/planted.py": "x: int = 1\n"},
         {"rld2/losses/planted.py": 'x: int = "one"\n'},
         ["planted.py:1", "reportAssignmentType"],

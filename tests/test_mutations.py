@@ -5,14 +5,14 @@ Two copies run at a time; on two idle cores all of it takes about six minutes.
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
+
+from tests.forked import Ended, pytest_in
 
 ROOT = Path(__file__).parents[1]
 
@@ -209,7 +209,7 @@ MUTATIONS = [
 @pytest.fixture(scope="module")
 def broken(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[Mutation], subprocess.CompletedProcess[str]]]:
+) -> Iterator[Callable[[Mutation], Ended]]:
     """Runs of the selected mutations, started ahead, two at a time; under xdist each when its turn comes."""
     ahead = [] if "PYTEST_XDIST_WORKER" in os.environ else request.session.items
     mine = [item for item in ahead if isinstance(item, pytest.Function) and item.module is request.module]
@@ -221,18 +221,16 @@ def broken(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: f"{m.file}: {m.formula}")
-def test_broken_formula_is_noticed(mutation: Mutation, broken: Callable[[Mutation], subprocess.CompletedProcess[str]]):
+def test_broken_formula_is_noticed(mutation: Mutation, broken: Callable[[Mutation], Ended]):
     result = broken(mutation)
-    assert result.returncode == pytest.ExitCode.TESTS_FAILED, f"not noticed:\n{result.stdout}"
-    assert mutation.test.split("::")[-1] in result.stdout.partition("short test summary")[2], result.stdout
+    assert result.code == pytest.ExitCode.TESTS_FAILED, f"not noticed:\n{result.said}"
+    assert mutation.test.split("::")[-1] in result.said.partition("short test summary")[2], result.said
 
 
-def _run(mutation: Mutation, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The package itself imports nothing in the copy: importing all of it would take most of the time."""
+def _run(mutation: Mutation, folder: Path) -> Ended:
     shutil.copy(ROOT / "pyproject.toml", folder)
     for part in ("rld2", "tests"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "rld2" / "__init__.py").write_text("")
     file = folder / "rld2" / mutation.file
     text = file.read_text()
     assert text.count(mutation.formula) == 1, f"{mutation.formula!r} should stand once in {mutation.file}"
@@ -241,15 +239,6 @@ def _run(mutation: Mutation, folder: Path) -> subprocess.CompletedProcess[str]:
     name, _, test = mutation.test.rpartition("::")
     module = f"tests/{name}" if name else f"tests/{Path(mutation.file).parent}/test_{Path(mutation.file).name}"
     pick = [f"{module}::{test}"] if "[" in test else [module, "-k", test]
-    plain = [
-        "-o",
-        "addopts=",
-        "-m",
-        "not slow",
-        "--hypothesis-profile=broken",
-    ]  # without checks of shapes: it is the test that must notice
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *plain, *pick]
-    env = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200", "NO_COLOR": "1"}
-    return subprocess.run(
-        command, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
+    # without checks of shapes: it is the test that must notice
+    plain = ["-o", "addopts=", "-m", "not slow", "--hypothesis-profile=broken"]
+    return pytest_in(folder, ["-x", "-q", "-p", "no:cacheprovider", *plain, *pick])
