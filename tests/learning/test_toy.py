@@ -1,9 +1,7 @@
 """Every agent reaches the known optimum of the toy problems, with every one of three seeds."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,28 +10,17 @@ from rld2.domains.toy import CoordinationBandit, KeyDoor, Recall
 from rld2.presets import preset
 from rld2.runner.finale import evaluate
 from rld2.runner.train import train
+from tests.learning.steady import until
 
 pytestmark = pytest.mark.learning
 
 AGENTS = ["fkl", "rkl", "ppo", "impala", "dqn"]
-STEADY = 4  # reports above the bar, of which a run makes four times as many as its preset says
-
-
-def until(bar: float) -> Callable[[dict[str, Any]], bool]:
-    """An `on_log` that stops a run after some reports in a row in which every seed has reached the bar."""
-    reached = [0]
-
-    def on_log(record: dict[str, Any]) -> bool:
-        good = all(value is not None and value >= bar for value in record["return"])
-        reached[0] = reached[0] + 1 if good else 0
-        return reached[0] < STEADY
-
-    return on_log
 
 
 def scores(name: str, bar: float, folder: Path) -> list[float]:
     """Mean evaluation score of each of three seeds of a preset that ends once training has stayed above the bar."""
     config = preset(name)
+    # four times as many reports as usual: sooner is known that it has learned
     config = dataclasses.replace(config, seeds=3, log_frames=config.log_frames // 4, out=folder / "run")
     trained = train(config, on_log=until(bar))
     rows = evaluate(config, trained.setup, trained.state, episodes=200, step_cap=200)
