@@ -90,8 +90,9 @@ def test_roles_cannot_be_exchanged(stages: Stages, tmp_path: Path):
     source = opened(start.pretrained)
     with pytest.raises(ValueError, match="kept for evaluation"):
         draw(source, 2, 0, guide=Guide("cg"), oracle=start.judge)
+    mistaken = dataclasses.replace(start, judge=start.oracle)
     with pytest.raises(ValueError, match="for tuning and may not judge"):
-        judge.judge_design(draw(source, 4, 0), source.config.agent, source.learned, start.oracle)  # type: ignore[arg-type]
+        judge.judge_design(draw(source, 4, 0), source.config.agent, source.learned, mistaken)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="is not a pretrained model"):
         rld2.train(design(stages, "fkl", tmp_path, agent__start=dataclasses.replace(start, pretrained=start.oracle)))
     with pytest.raises(ValueError, match="there is no run"):
