@@ -88,5 +88,5 @@ $(BIN)/python:
 
 .venv/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing rld2[$(EXTRAS_$*)] into .venv; the first time this takes minutes."
-	@$(BIN)/pip install -qq --disable-pip-version-check -e ".[$(EXTRAS_$*)]" -c constraints.txt
+	@$(BIN)/pip install -qq --no-compile --disable-pip-version-check -e ".[$(EXTRAS_$*)]" -c constraints.txt
 	@touch $@
