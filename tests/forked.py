@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ def pytest_in(folder: Path, arguments: list[str]) -> Ended:
     return Ended(*ended) if ended else Ended(process.exitcode or 1, "the process died")
 
 
-def _run(folder: str, arguments: list[str], environment: dict[str, str], answer: object) -> None:
+def _run(folder: str, arguments: list[str], environment: dict[str, str], answer: Connection) -> None:
     """In the new process: forget the project that asked, and be in the copy."""
     os.environ.clear()
     os.environ.update(environment | {"COLUMNS": "200", "NO_COLOR": "1"})
@@ -49,4 +50,4 @@ def _run(folder: str, arguments: list[str], environment: dict[str, str], answer:
         import pytest
 
         code = pytest.main(["-W", "ignore:Module already imported", *arguments])  # plugins among the libraries
-    answer.send((int(code), screen.getvalue()))  # type: ignore[attr-defined]
+    answer.send((int(code), screen.getvalue()))

@@ -33,6 +33,7 @@ VTRACE, RECURRENT = "losses/vtrace.py", "networks/recurrent.py"
 SEQUENCE_ERRORS = "agents/test_sequences.py::test_r2d2_learns_from_the_errors"
 AGGREGATE, COMPARE = "report/aggregate.py", "report/compare.py"
 GUIDANCE, PARTICLES, GUIDED = "diffusion/guidance.py", "diffusion/particles.py", "diffusion/test_guidance.py::"
+FINETUNE, DESIGN = "agents/finetune.py", "agents/test_sequence_design.py::test_fine_tuning_"
 GRID, IMAGE = (f"networks/test_torso.py::test_the_{kind}_torso" for kind in ("grid", "image"))
 IMAGE_AS_IT_IS = "self.convolutions, x.reshape(-1, *x.shape[-3:])"
 LAW = "diffusion/test_sample.py::test_every_step_has_the_enumerated_law"
@@ -187,6 +188,8 @@ MUTATIONS = [
     Mutation(COMPARE, "low <= top_high and high >= top_low", "high >= top.interval.mean", "test_best_and_what"),
     Mutation(GUIDANCE, "logits + strength * (gain", "logits + (gain", "test_guidance_by_a_linear_reward"),
     Mutation(GUIDANCE, "wanted + strength * (wanted", "wanted + (wanted", "test_classifier_free_guidance"),
+    Mutation(FINETUNE, "jnp.log(weights), shape", "jnp.zeros_like(weights), shape", DESIGN + "raises_the_reward[fkl]"),
+    Mutation(FINETUNE, "[new, old[", "[old[: new.shape[0]], old[", DESIGN + "remembers_the_last_groups"),
     Mutation(PARTICLES, "promise - moved.promise", "promise", GUIDED + "test_weights_are_of_the_step_alone"),
     Mutation(
         PARTICLES, "own - moved.log_prob, 0.0", "0.0 * own, 0.0", GUIDED + "test_particles_aim_at_the_tilted_model"

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
 from rld2.agents.drakes import DrakesConfig
 from rld2.agents.finetune import FinetuneConfig, Start
@@ -28,10 +29,10 @@ def start_of(name: str, runs: Path = Path("runs")) -> Start:
     return Start(pretrained, oracle, judge)
 
 
-def presets_of(name: str) -> dict[str, TrainConfig]:
+def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     """Of one data set, synthetic or hepg2."""
     synthetic = name == "synthetic"
-    data = DataConfig(name)  # type: ignore[arg-type]
+    data = DataConfig(name)
     start = start_of(name)
     network = OracleNetworkConfig(filters=16 if synthetic else 64)
     oracle = OracleConfig(data, "tuning", network)

@@ -18,7 +18,7 @@ from rld2.diffusion.guidance import classifier_free, reward_guided
 from rld2.diffusion.particles import particles
 from rld2.diffusion.sample import Sampler, sample, sampler_named
 from rld2.diffusion.schedule import Schedule
-from rld2.domains.sequences import Differentiable
+from rld2.domains.sequences import Differentiable, SequenceDomain
 from rld2.networks.oracle import check_tuning
 from rld2.runner import run
 from rld2.runner.config import SequenceConfig, TrainConfig
@@ -65,7 +65,9 @@ class Run(NamedTuple):
 
     @property
     def vocabulary(self) -> Vocabulary:
-        return self.setup.domain.vocabulary  # type: ignore[attr-defined]
+        domain = self.setup.domain
+        assert isinstance(domain, SequenceDomain)
+        return domain.vocabulary
 
 
 def opened(folder: Path, index: int = 0) -> Run:

@@ -22,6 +22,7 @@ from rld2.runner import run
 from rld2.runner.config import TrainConfig
 from rld2.runner.designs import Run, draw, opened
 from rld2.runner.finale import FINALE_SEED
+from rld2.runner.sequences import DESIGNS
 from rld2.runner.train import Trained
 from rld2.sequences import metrics, synthetic
 from rld2.sequences.data import DataConfig, known_motifs, load, pretraining_sequences
@@ -91,8 +92,9 @@ def judge_run(source: Run, number: int, seed: int, sampler: str | None = None, s
     tokens = draw(source, number, seed, sampler=sampler, steps=steps)
     if isinstance(agent, PretrainConfig):
         return judge_model(agent, source.learned, tokens)
-    base = run.open_run(agent.start.pretrained)  # type: ignore[union-attr]
-    rows = judge_design(tokens, base.agent, base.learned, agent.start)  # type: ignore[union-attr]
+    assert isinstance(agent, DESIGNS)
+    base = run.open_run(agent.start.pretrained)
+    rows = judge_design(tokens, base.agent, base.learned, agent.start)
     return [*rows, row("reward calls", float(source.config.frames), "asked for while learning")]
 
 

@@ -5,8 +5,9 @@ Stages are runs like any other, in one folder: what is done is skipped, and the 
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -37,7 +38,7 @@ class Method(NamedTuple):
 
     name: str
     preset: str | None = None
-    changes: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+    changes: Mapping[str, Any] = MappingProxyType({})
     guide: Guide | None = None
     conditional: bool = False
 

@@ -1,5 +1,6 @@
 """The runs before a design (a pretrained model, oracles) and the designs themselves, by the scale of a study."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ def stage_config(scale: Scale, stage: str, folder: Path) -> TrainConfig:
 
 
 def design_config(
-    scale: Scale, kind: str, changes: dict[str, Any], out: Path, start: Start, seed: int = 0
+    scale: Scale, kind: str, changes: Mapping[str, Any], out: Path, start: Start, seed: int = 0
 ) -> TrainConfig:
     """A design's preset on the study's own stages, with as many rewards as any other."""
     base = vary(preset(f"dna/{scale.data}/{kind}"), frames=scale.calls, agent__start=start)

@@ -126,7 +126,7 @@ def test_fine_tuning_raises_the_reward(kind: Any):
     assert share(drawn(agent, state)) > before + 0.3
 
 
-def test_the_last_groups_are_remembered_newest_first():
+def test_fine_tuning_remembers_the_last_groups_newest_first():
     config = FinetuneConfig(memory=3, batch_size=8, epochs=1)
     agent = make_finetune(config, domain(8).spec, 10**6, model())
     loop = build(domain(8), agent, 1)
@@ -139,6 +139,7 @@ def test_the_last_groups_are_remembered_newest_first():
         seen.append(kept.chain.reshape(3, 8, 5, LENGTH))
     np.testing.assert_array_equal(seen[0], np.stack([seen[0][0]] * 3))  # the first stands for all
     np.testing.assert_array_equal(seen[3], np.stack([seen[3][0], seen[2][0], seen[1][0]]))
+    assert all(np.any(seen[i + 1][0] != seen[i][0]) for i in range(3))  # each of them is new
 
 
 def test_the_anchor_holds_the_model_where_it_was():

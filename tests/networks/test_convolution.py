@@ -63,7 +63,7 @@ def test_the_network_sees_as_far_as_its_dilations(layers: int):
 def test_relaxed_tokens_of_one_letter_are_that_letter():
     spec, step = ActionSpec((4,) * 7), jnp.array([[1, 4]])
     for kind in ("convolutional", "transformer"):
-        network = Denoiser(key(0), spec, 3, Backbone(kind, width=8, layers=1), 5)  # type: ignore[arg-type]
+        network = Denoiser(key(0), spec, 3, Backbone(kind, width=8, layers=1), 5)
         tokens = np.random.default_rng(0).integers(0, 5, (1, 2, 7))
 
         def both(tokens: jax.Array, network: Denoiser = network) -> tuple[jax.Array, jax.Array]:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import rld2
-from rld2.agents.finetune import Start
+from rld2.agents.finetune import FinetuneConfig, Start
+from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import PRESETS, preset
 from rld2.runner import judge, run
 from rld2.runner.config import from_json, to_json
@@ -91,8 +92,9 @@ def test_roles_cannot_be_exchanged(stages: Stages, tmp_path: Path):
     with pytest.raises(ValueError, match="kept for evaluation"):
         draw(source, 2, 0, guide=Guide("cg"), oracle=start.judge)
     mistaken = dataclasses.replace(start, judge=start.oracle)
+    assert isinstance(source.config.agent, PretrainConfig)
     with pytest.raises(ValueError, match="for tuning and may not judge"):
-        judge.judge_design(draw(source, 4, 0), source.config.agent, source.learned, mistaken)  # type: ignore[arg-type]
+        judge.judge_design(draw(source, 4, 0), source.config.agent, source.learned, mistaken)
     with pytest.raises(ValueError, match="is not a pretrained model"):
         rld2.train(design(stages, "fkl", tmp_path, agent__start=dataclasses.replace(start, pretrained=start.oracle)))
     with pytest.raises(ValueError, match="there is no run"):
@@ -113,7 +115,9 @@ def test_a_function_of_ones_own(stages: Stages, tmp_path: Path):
 
     trained = rld2.train(design(stages, "fkl", tmp_path), share_of_g)
     assert len(asked) == len(set(asked)) > 0
-    assert run.read_config(trained.folder).agent.start.reward == "own"  # type: ignore[union-attr]
+    agent = run.read_config(trained.folder).agent
+    assert isinstance(agent, FinetuneConfig)
+    assert agent.start.reward == "own"
     assert draw(opened(trained.folder), 3, 0).shape == (3, 45)
     with pytest.raises(ValueError, match="only be given to a design"):
         rld2.train(small("pretrain", tmp_path / "again", 64, **DATA), share_of_g)
