@@ -19,7 +19,7 @@ from rld2.report.compare_tables import as_record, grids, table_records
 from rld2.report.grid import Grid, to_csv, to_latex, to_markdown
 from rld2.report.plots import save
 from rld2.report.win_rate import best_mean, greatest_grid
-from rld2.runner import log, run
+from rld2.runner import kept, log, run
 from rld2.runner.compare import read_run, write_text
 from rld2.runner.config import TrainConfig, kind_of
 from rld2.runner.queue import Evaluation, Job, work
@@ -60,7 +60,8 @@ class ReproduceConfig:
     """two-core: MinAtar or real enhancers, hours; paper: the paper's sizes, for a cluster; demo: of the DNA studies, on
     synthetic data, minutes."""
     out: Path | None = None
-    """Folder of its runs, tables and page; None: studies/<study>-<scale>."""
+    """Folder of its runs, tables and page; None: studies/<study>-<scale>. Finished runs are kept in its runs.jsonl too,
+    which is all it takes to go on elsewhere."""
     jobs: int | None = None
     """Runs at a time, each on a core of its own; None: as many as there are cores."""
     seeds: int | None = None
@@ -105,14 +106,18 @@ def reproduce(name: str, study: Study, options: ReproduceConfig, cores: int, con
         raise ValueError(f"--only {options.only!r} fits no cell of {name}; --plan lists them")
     folder = options.out or Path("studies") / f"{name}-{options.scale}"
     planned = plan(cells, folder, options.seeds)
+    jobs = [p.job for p in planned]
+    if laid := kept.lay_out(jobs, folder):
+        console.print(f"{laid} finished runs taken from {folder / kept.FILE}")
     at_once = min(options.jobs or cores, len(planned))
     console.print(_costs(name, planned, at_once))
     failed: list[Job] = []
     if not options.plan:
         with stop_requests() as asked, _Bar(planned, console) as tell:
-            failed, stopped = work([p.job for p in planned], at_once, asked, tell, options.keep_checkpoints)
+            failed, stopped = work(jobs, at_once, asked, tell, options.keep_checkpoints)
         if stopped:
             console.print(f"stopped; continue with: rld2 reproduce {name} --scale {options.scale} --out {folder}")
+    kept.keep(jobs, folder)
     if write_page(name, study, options.scale, planned, folder):
         console.print(f"page            {folder / 'README.md'}")
     if failed:

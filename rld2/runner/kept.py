@@ -1,0 +1,84 @@
+"""The finished runs of a study in one small file, `runs.jsonl`: what it takes to go on with the study elsewhere.
+
+One line a run: its config, the parts of its log that pages and estimates read, its evaluations. No checkpoint and no
+folder of the machine it was made on, so the file can be committed and read anywhere.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rld2.runner import log, run
+from rld2.runner.compare import write_text
+from rld2.runner.config import TrainConfig, from_json, to_json
+from rld2.runner.queue import Job
+
+FILE = "runs.jsonl"
+LOGGED = ("frames", "seconds", "return", "episodes")  # of a line of the log
+
+
+def keep(jobs: Sequence[Job], folder: Path) -> None:
+    """Write the finished ones of `jobs` into the folder's file, beside those it already has."""
+    records = read(folder) | {job.folder.name: _record(job) for job in jobs if job.done}
+    lines = [json.dumps({"run": name, **record}) + "\n" for name, record in sorted(records.items())]
+    if lines:
+        write_text(folder / FILE, "".join(lines))
+
+
+def lay_out(jobs: Sequence[Job], folder: Path) -> int:
+    """Folders for those of `jobs` that have none and are in the file with the same config; how many there were.
+
+    A run with another config (a preset has changed since) is left in the file and has to be made again.
+    """
+    records = read(folder)
+    laid = 0
+    for job in jobs:
+        record = records.get(job.folder.name)
+        if record is None or job.folder.exists() or _config(record) != _anywhere(job.config):
+            continue
+        if any(evaluation.file not in record["evaluations"] for evaluation in job.evaluations):
+            continue
+        run.create(job.config)
+        write_text(job.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in record["log"]))
+        for name, evaluation in record["evaluations"].items():  # last: they are what makes a run done
+            write_text(job.folder / name, json.dumps(evaluation, indent=2) + "\n")
+        laid += 1
+    return laid
+
+
+def read(folder: Path) -> dict[str, dict[str, Any]]:
+    """The records of the folder's file by the names of their runs; none if there is no file."""
+    path = folder / FILE
+    if not path.is_file():
+        return {}
+    records = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            record = json.loads(line)
+            records[record.pop("run")] = {name: record[name] for name in ("config", "log", "evaluations")}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{path}, line {number}, is not a finished run ({error!r}); remove the line and its run is made again"
+            ) from error
+    return records
+
+
+def _record(job: Job) -> dict[str, Any]:
+    lines = [{name: line[name] for name in LOGGED if name in line} for line in log.read(job.folder)]
+    evaluations = {e.file: json.loads((job.folder / e.file).read_text(encoding="utf-8")) for e in job.evaluations}
+    return {"config": json.loads(to_json(_anywhere(job.config))), "log": lines, "evaluations": evaluations}
+
+
+def _anywhere(config: TrainConfig) -> TrainConfig:
+    """Without the folder, which is another one on every machine."""
+    return dataclasses.replace(config, out=None)
+
+
+def _config(record: dict[str, Any]) -> TrainConfig | None:
+    """None where this version of rld2 cannot read it: then it is not the config that is asked for."""
+    try:
+        return from_json(json.dumps(record["config"]))
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None
