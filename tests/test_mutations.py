@@ -138,6 +138,7 @@ MUTATIONS = [
     Mutation(RKL, "sample.value_target) / unit", "sample.value_target)", "test_advantages_bootstrap_through"),
     Mutation(RKL, "config.entropy_decay * total_frames", "1.0 * total_frames", "test_entropy_bonus_is_gone"),
     Mutation(RKL, "jnp.maximum(spread, config.advantage_floor)", "spread", "test_advantages_that_are_all_alike"),
+    Mutation(OPTIMISE, "a + b / pieces", "a + b", "test_the_gradient_of_a_mean"),
     Mutation(OPTIMISE, "optax.clip_by_global_norm(self.max_gradient_norm)", "optax.identity()", "test_gradients_are"),
     Mutation(OPTIMISE, "t + rate * (o - t)", "o + rate * (t - o)", "test_targets_follow"),
     Mutation(

@@ -1,12 +1,16 @@
 """What every agent's optimiser does: Adam, clipping, a learning rate that may decay over the run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
+
+PIECE = 32  # rows whose activations stay in a CPU core's cache
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,28 @@ def anneal(start: float, final: float | None, frames: Int[Array, ""], total: flo
 def check_decay(share: float) -> None:
     if not 0.0 < share <= 1.0:
         raise ValueError(f"entropy_decay must be a share of the run in (0, 1], got {share}")
+
+
+def mean_gradient(
+    loss: Callable[[Any, Any], tuple[Float[Array, ""], PyTree]], module: PyTree, rows: PyTree
+) -> tuple[PyTree, PyTree]:
+    """Gradient and metrics of `loss(module, rows)`, a mean over rows.
+
+    On a CPU it is summed over pieces of the rows, as many as leave PIECE rows or more in each: a quarter to a third
+    faster than all at once, whose activations do not fit into the cache.
+    """
+    gradient = eqx.filter_grad(loss, has_aux=True)
+    size = jax.tree.leaves(rows)[0].shape[0]
+    pieces = max((p for p in range(1, size // PIECE + 1) if size % p == 0), default=1)
+    if pieces == 1 or jax.default_backend() != "cpu":
+        return gradient(module, rows)
+    parts = jax.tree.map(lambda x: x.reshape(pieces, -1, *x.shape[1:]), rows)
+
+    def add(total: PyTree, part: PyTree) -> tuple[PyTree, None]:
+        return jax.tree.map(lambda a, b: a + b / pieces, total, gradient(module, part)), None
+
+    shapes = eqx.filter_eval_shape(gradient, module, jax.tree.map(lambda x: x[0], parts))
+    return jax.lax.scan(add, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), parts)[0]
 
 
 def apply_gradient(

@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from rld2.agents.actor_critic import ActorCritic, ActorCriticState, actor_critic
-from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay
+from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay, mean_gradient
 from rld2.agents.policy import AnyPolicy, Policy, PolicyConfig
 from rld2.losses.kl import StepTerms, positions_loss, rkl_loss, step_terms
 from rld2.losses.returns import following, gae, step_discount
@@ -208,7 +207,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
 
         def minibatch(state: ActorCriticState, rows: Int[Array, " r"]) -> tuple[ActorCriticState, Metrics]:
             sample = jax.tree.map(lambda x: x[rows], samples)
-            gradient, metrics = eqx.filter_grad(loss, has_aux=True)(state.networks, sample)
+            gradient, metrics = mean_gradient(loss, state.networks, sample)
             networks, optimiser_state = apply_gradient(optimiser, state.optimiser, state.networks, gradient, share)
             return state._replace(networks=networks, optimiser=optimiser_state), metrics
 

@@ -87,7 +87,7 @@ def _football(scenario: str) -> Callable[[DomainConfig], Domain]:
     def make(config: DomainConfig) -> Domain:
         if config.macro != 1:
             raise ValueError(f"football has no macro-actions: domain.macro must be 1, got {config.macro}")
-        return Football(scenario, config.num_envs, step_cap=config.step_cap, discount=config.discount)
+        return Football(scenario, config.num_envs, step_cap=config.step_cap, discount=config.discount, groups=2)
 
     return make
 

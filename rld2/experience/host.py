@@ -1,9 +1,11 @@
 """Collecting experience where environments live on the host: acting is compiled, stepping is not."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
@@ -54,8 +56,8 @@ class Collected(NamedTuple):
     episodes: Episodes  # those that ended meanwhile, and those still running
 
 
-class HostCollector:
-    """Where every environment stands; one thread at a time may collect."""
+class _Table:
+    """Environments that are acted for together, and where each of them stands."""
 
     def __init__(self, domain: Domain, agent: Agent, key: Key[Array, ""]):
         self.play = player(domain, agent, None)
@@ -65,7 +67,6 @@ class HostCollector:
         self.episodes = no_episodes(domain.spec.num_envs)
 
     def collect(self, policy: PyTree, key: Key[Array, ""], length: int) -> Collected:
-        """`length` steps of every environment."""
         episodes, rows = reported(self.episodes), []
         for number in range(length):
             before = self.step
@@ -75,3 +76,45 @@ class HostCollector:
             rows.append(transition(before, acted, self.step))
         self.episodes = episodes
         return Collected(jax.tree.map(lambda *x: np.stack(x), *rows), self.step.observation, episodes)
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """A domain whose environments need not wait for each other: parts of it, each a domain, in their order."""
+
+    def parts(self) -> Sequence[Domain]: ...
+
+
+class HostCollector:
+    """Plays on in every environment, one call at a time.
+
+    Of a domain in parts each is played by a thread of its own: while one is acted for, the environments of the others
+    are at work. Every part has its own keys, so a seed means one run."""
+
+    def __init__(self, domain: Domain, agent: Agent, key: Key[Array, ""]):
+        parts = domain.parts() if isinstance(domain, InParts) else [domain]
+        keys = [key] if len(parts) == 1 else list(jax.random.split(key, len(parts)))
+        self.threads = ThreadPoolExecutor(len(parts), thread_name_prefix="table") if len(parts) > 1 else None
+        self.tables = [_Table(part, agent, key) for part, key in zip(parts, keys, strict=True)]
+
+    def collect(self, policy: PyTree, key: Key[Array, ""], length: int) -> Collected:
+        """`length` steps of every environment."""
+        if self.threads is None:
+            return self.tables[0].collect(policy, key, length)
+        keys = jax.random.split(key, len(self.tables))
+        begun = [
+            self.threads.submit(table.collect, policy, key, length)
+            for table, key in zip(self.tables, keys, strict=True)
+        ]
+        wait(begun)  # also where one has failed: nobody plays on unseen
+        return _side_by_side([one.result() for one in begun])
+
+
+def _side_by_side(pieces: Sequence[Collected]) -> Collected:
+    """The environments of all pieces, in their order."""
+    data = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *(piece.data for piece in pieces))
+    last = jax.tree.map(lambda *x: np.concatenate(x), *(piece.last_observation for piece in pieces))
+    episodes = jax.tree.map(
+        lambda *x: jnp.concatenate(x) if x[0].ndim else sum(x), *(piece.episodes for piece in pieces)
+    )
+    return Collected(data, last, episodes)

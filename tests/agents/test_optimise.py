@@ -1,10 +1,13 @@
 """Adam with clipping and a decaying rate, schedules, target networks."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, soft_update
+from rld2.agents.optimise import PIECE, OptimiserConfig, anneal, apply_gradient, mean_gradient, soft_update
+from rld2.networks.layers import MLP
 
 
 def one_step(gradient: jnp.ndarray, config: OptimiserConfig, share: float = 1.0) -> np.ndarray:
@@ -39,3 +42,18 @@ def test_targets_follow_at_their_rate():
     np.testing.assert_allclose(
         soft_update({"x": jnp.array([1.0, 2.0])}, {"x": jnp.array([3.0, 2.0])}, 0.25)["x"], [1.5, 2]
     )
+
+
+@pytest.mark.parametrize("size", [1, PIECE, 2 * PIECE + 1, 3 * PIECE, 4 * PIECE + 12])
+def test_the_gradient_of_a_mean_is_that_of_all_rows_at_once(size: int):
+    network = MLP(jax.random.key(0), (3, 8, 1))
+    rows = {"x": jax.random.normal(jax.random.key(1), (size, 3)), "y": jax.random.normal(jax.random.key(2), (size,))}
+
+    def loss(network: MLP, rows: dict) -> tuple:
+        error = network(rows["x"])[:, 0] - rows["y"]
+        return jnp.mean(error**2), {"error": jnp.mean(error)}
+
+    expected = eqx.filter_grad(loss, has_aux=True)(network, rows)
+    found = mean_gradient(loss, network, rows)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -95,8 +95,48 @@ def test_the_carry_begins_anew_with_every_episode():
     carries = []
     for i in range(8):
         collector.collect(jnp.zeros((), jnp.int32), jax.random.key(i), 1)
-        carries.append(np.asarray(collector.carry).tolist())
+        carries.append(np.asarray(collector.tables[0].carry).tolist())
     assert carries == [[n] * SIZE for n in (1, 2, 3, 1, 2, 3, 1, 2)]
+
+
+class Parted(Hosted):
+    """Some environments that need not wait for the others."""
+
+    def __init__(self, *parts: Hosted):
+        super().__init__(VectorDomain(Walk(), sum(part.spec.num_envs for part in parts), step_cap=6))
+        self.own = parts
+
+    def parts(self) -> tuple[Hosted, ...]:
+        return self.own
+
+
+def few(size: int, fails_after: int | None = None) -> Hosted:
+    return Hosted(VectorDomain(Walk(goal=2), size, step_cap=6), fails_after)
+
+
+def test_parts_play_as_they_would_alone():
+    agent = scripted(lambda policy, o, legal, key: jax.random.randint(key, (len(o), 2), 0, 2))
+    key, keys = jax.random.key(4), jax.random.split(jax.random.key(4), 2)
+    collector = HostCollector(Parted(few(2), few(3)), agent, key)
+    alone = [HostCollector(few(n), agent, k) for n, k in zip((2, 3), keys, strict=True)]
+    for number in range(3):
+        key = jax.random.key(number)
+        both = collector.collect(None, key, 5)
+        first, second = (one.collect(None, k, 5) for one, k in zip(alone, jax.random.split(key), strict=True))
+        jax.tree.map(lambda x, a, b: np.testing.assert_array_equal(x[:, :2], a), both.data, first.data, second.data)
+        jax.tree.map(lambda x, a, b: np.testing.assert_array_equal(x[:, 2:], b), both.data, first.data, second.data)
+        np.testing.assert_array_equal(both.last_observation[:2], first.last_observation)
+        np.testing.assert_array_equal(both.last_observation[2:], second.last_observation)
+        assert both.episodes.ended == first.episodes.ended + second.episodes.ended
+        assert both.episodes.ended_score == first.episodes.ended_score + second.episodes.ended_score
+        np.testing.assert_array_equal(both.episodes.score[2:], second.episodes.score)
+
+
+def test_a_part_that_fails_is_an_error():
+    agent = scripted(lambda policy, o, legal, key: jnp.zeros((len(o), 2), jnp.int32))
+    collector = HostCollector(Parted(few(2), few(3, fails_after=2)), agent, jax.random.key(0))
+    with pytest.raises(OSError, match="the game is gone"):
+        collector.collect(None, jax.random.key(1), 5)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -39,15 +39,21 @@ class Football:
         step_cap: int | None = None,
         discount: float = 0.99,
         seconds: float = 60.0,
+        groups: int = 1,
     ):
-        """`seconds`: a process that is silent for so long hangs."""
+        """`seconds`: a process that is silent for so long hangs. `groups`: of environments that are played without
+        waiting for each other; see `parts`."""
         if scenario not in SCENARIOS:
             raise ValueError(f"football scenario must be one of {list(SCENARIOS)}, got {scenario!r}")
         if not is_installed():
             raise ValueError(f"football/{scenario} needs gfootball, which is not installed; `make football` does it")
         self.make, self.seconds = functools.partial(Engine, scenario, step_cap), seconds
         self.action_names = ACTIONS
-        self.restarts = 0
+        self.lost = 0
+        sizes = [num_envs * (i + 1) // groups - num_envs * i // groups for i in range(groups)] if groups > 1 else []
+        self.groups = [
+            Football(scenario, size, step_cap=step_cap, discount=discount, seconds=seconds) for size in sizes if size
+        ]
         agents, players = SCENARIOS[scenario].agents, SCENARIOS[scenario].players
         self.spec = EnvSpec(
             name=f"football/{scenario}",
@@ -60,6 +66,15 @@ class Football:
             team=True,
             legal=True,
         )
+
+    def parts(self) -> list["Football"]:
+        """Domains of some of the environments each; itself if there are no groups."""
+        return self.groups or [self]
+
+    @property
+    def restarts(self) -> int:
+        """Processes that were lost and replaced."""
+        return self.lost + sum(group.restarts for group in self.groups)
 
     def reset(self, key: Key[Array, ""]) -> tuple[Games, TimeStep]:
         seeds = np.asarray(jax.random.randint(key, (self.spec.num_envs,), 0, 2**31 - 1))
@@ -84,7 +99,7 @@ class Football:
         for i in playing:
             state.workers.send(i, plan[i])
         outcomes = {i: state.workers.receive(i) for i in playing}
-        self.restarts += state.workers.restarts - before
+        self.lost += state.workers.restarts - before
         for i, outcome in outcomes.items():
             if isinstance(outcome, Replaced):
                 state.last[i], state.now[i] = state.now[i], outcome.first
