@@ -61,21 +61,27 @@ class _Table:
 
     def __init__(self, domain: Domain, agent: Agent, key: Key[Array, ""]):
         self.play = player(domain, agent, None)
-        self.count = jax.jit(count)
         self.domain, self.step = domain.reset(key)
         self.carry = agent.carry(domain.spec.num_envs)
         self.episodes = no_episodes(domain.spec.num_envs)
 
     def collect(self, policy: PyTree, key: Key[Array, ""], length: int) -> Collected:
-        episodes, rows = reported(self.episodes), []
+        rows, outcomes = [], []
         for number in range(length):
             before = self.step
             self.domain, self.step, acted = self.play(policy, self.domain, before, self.carry, key, number)
             self.carry = acted.carry
-            episodes = self.count(episodes, self.step._replace(observation=None, final_observation=None, legal=None))
             rows.append(transition(before, acted, self.step))
-        self.episodes = episodes
-        return Collected(jax.tree.map(lambda *x: np.stack(x), *rows), self.step.observation, episodes)
+            outcomes.append(self.step._replace(observation=None, final_observation=None, legal=None))
+        data, outcome = (jax.tree.map(lambda *x: np.stack(x), *steps) for steps in (rows, outcomes))
+        self.episodes = _counted(reported(self.episodes), outcome)
+        return Collected(data, self.step.observation, self.episodes)
+
+
+@jax.jit
+def _counted(episodes: Episodes, steps: TimeStep) -> Episodes:
+    """After steps with axes (t, e)."""
+    return jax.lax.scan(lambda before, step: (count(before, step), None), episodes, steps)[0]
 
 
 @runtime_checkable

@@ -25,7 +25,7 @@ STUDIES: dict[str, Study] = {
     "atari-table": _study(
         "RL-D2 has the highest mean human-normalised score of 56 games and is ahead on 36 of them (100M samples, 3 "
         "seeds; docs/paper-statistics.md computes these numbers again).",
-        "Three games, DQN and RL-D2 with their two-core presets, 0.4M actions, one seed.",
+        "Kung Fu Master, DQN and RL-D2 with their two-core presets, 0.25M actions, one seed.",
         macro_actions.atari_table,
     ),
     "fkl-vs-rkl": _study(
