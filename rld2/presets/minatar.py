@@ -62,18 +62,17 @@ def _baselines(game: str) -> dict[str, TrainConfig]:
     """The methods RL-D2 is compared with, on its torso and domain; `-macro` plays four actions by one decision.
 
     Of the 13 settings that `rld2 reproduce baseline-search` tried on Breakout and Asterix (results/search.jsonl), these
-    have the greatest product of both scores.
+    have the greatest product of both scores; R2D2's search has not been run yet.
     """
     one = DomainConfig(f"minatar/{game}", macro=1, num_envs=64)
     four = dataclasses.replace(one, macro=4)
     factorised = dataclasses.replace(FACTORISED, patterns=64)
-    dqn = DQNConfig(patterns=64, optimiser=OptimiserConfig(5e-4), batch_size=32)
-    dqn_macro = dataclasses.replace(
-        dqn,
+    dqn = DQNConfig(
+        patterns=64,
         optimiser=OptimiserConfig(1e-3),
         batch_size=64,
         target_period=100,
-        capacity=200_000,
+        capacity=30_000,
         epsilon_frames=30_000,
     )
     impala = IMPALAConfig(
@@ -102,7 +101,7 @@ def _baselines(game: str) -> dict[str, TrainConfig]:
     r2d2 = R2D2Config(patterns=64)
     methods = {
         "dqn": (one, dqn),
-        "dqn-macro": (four, dqn_macro),
+        "dqn-macro": (four, dataclasses.replace(dqn, capacity=200_000)),
         "impala": (one, impala),
         "impala-macro": (four, impala_macro),
         "ppo": (one, ppo),
