@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-PIECE = 32  # rows whose activations stay in a CPU core's cache
-
 
 @dataclass(frozen=True)
 class OptimiserConfig:
@@ -42,17 +40,14 @@ def check_decay(share: float) -> None:
 
 
 def mean_gradient(
-    loss: Callable[[Any, Any], tuple[Float[Array, ""], PyTree]], module: PyTree, rows: PyTree
+    loss: Callable[[Any, Any], tuple[Float[Array, ""], PyTree]], module: PyTree, rows: PyTree, piece: int = 0
 ) -> tuple[PyTree, PyTree]:
-    """Gradient and metrics of `loss(module, rows)`, a mean over rows.
-
-    On a CPU it is summed over pieces of the rows, as many as leave PIECE rows or more in each: a quarter to a third
-    faster than all at once, whose activations do not fit into the cache.
-    """
+    """Gradient and metrics of `loss(module, rows)`, a mean over rows; summed over pieces of them, as many as leave
+    `piece` rows or more in each. 0: all rows at once."""
     gradient = eqx.filter_grad(loss, has_aux=True)
     size = jax.tree.leaves(rows)[0].shape[0]
-    pieces = max((p for p in range(1, size // PIECE + 1) if size % p == 0), default=1)
-    if pieces == 1 or jax.default_backend() != "cpu":
+    pieces = max((p for p in range(1, size // piece + 1) if size % p == 0), default=1) if piece else 1
+    if pieces == 1:
         return gradient(module, rows)
     parts = jax.tree.map(lambda x: x.reshape(pieces, -1, *x.shape[1:]), rows)
 

@@ -25,6 +25,7 @@ class RKLConfig:
     rollout: int = 32  # (macro-)steps of every environment per update
     epochs: int = 4
     minibatches: int = 8
+    piece: int = 0  # rows of a minibatch whose gradient is computed at a time (docs/speed.md); 0: all
     clip: float = 0.2  # of the single-step ratio
     entropy: float = 0.01  # bonus for the entropy of mu at the positions unmasked in a step
     final_entropy: float | None = None  # reached linearly, then kept; None: constant
@@ -41,6 +42,8 @@ class RKLConfig:
         check_decay(self.entropy_decay)
         if self.policy.lstm:
             raise ValueError(f"RKL has no recurrent policy (policy.lstm must be 0, got {self.policy.lstm}); fkl has")
+        if self.piece < 0:
+            raise ValueError(f"piece must be 0 (all rows) or a number of rows, got {self.piece}")
         if self.kl_penalty not in ("none", "fixed", "exact"):
             raise ValueError(f"kl_penalty must be one of ['none', 'fixed', 'exact'], got {self.kl_penalty!r}")
         if self.policy.sampler.kind == "remask" and self.policy.sampler.remask == "conf":
@@ -207,7 +210,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
 
         def minibatch(state: ActorCriticState, rows: Int[Array, " r"]) -> tuple[ActorCriticState, Metrics]:
             sample = jax.tree.map(lambda x: x[rows], samples)
-            gradient, metrics = mean_gradient(loss, state.networks, sample)
+            gradient, metrics = mean_gradient(loss, state.networks, sample, config.piece)
             networks, optimiser_state = apply_gradient(optimiser, state.optimiser, state.networks, gradient, share)
             return state._replace(networks=networks, optimiser=optimiser_state), metrics
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rld2.agents.fkl import FKLConfig
+from rld2.agents.rkl import RKLConfig
 from rld2.presets import preset
 from rld2.runner.config import TrainConfig
 
@@ -18,12 +19,15 @@ class Scale(NamedTuple):
     frames: int
     presets: Mapping[str, str]  # of a method, where it has another name
     head_width: int  # of a transformer that grows by heads
+    piece: int = 0  # of reverse KL's gradient: in a study a run has one core
 
     def config(
         self, method: str, game: str, *, length: int | None = None, frames: int | None = None, **changes: Any
     ) -> TrainConfig:
         """A method's preset on a game. With another macro length, n-step returns span the same time."""
         base = preset(f"{self.domain}/{game}/{self.presets.get(method, method)}")
+        if isinstance(base.agent, RKLConfig) and self.piece:
+            changes = {"agent__piece": self.piece, **changes}
         if length is not None:
             changes = {"domain__macro": length, **changes}
             if isinstance(base.agent, FKLConfig):
@@ -45,6 +49,6 @@ TEN_GAMES = (
     *("pong", "qbert", "seaquest", "space_invaders", "up_n_down"),
 )
 SCALES = {
-    "two-core": Scale("minatar", ("breakout",), 3, 300_000, {}, 16),
+    "two-core": Scale("minatar", ("breakout",), 3, 300_000, {}, 16, piece=32),
     "paper": Scale("atari", TEN_GAMES, 3, 100_000_000, {"fkl": "paper"}, 80),
 }
