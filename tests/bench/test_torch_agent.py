@@ -59,7 +59,8 @@ def test_updates_agree_with_pytorch(sizes: Sizes, tricks: bool):
             assert wanted.keys() == found.keys()
             for name, value in wanted.items():
                 # a step of Adam moves a weight by up to 1e-3, whatever the size of its gradient: a gradient that is
-                # nearly zero may differ in its sign
+                # nearly zero may differ in its sign. How many do depends on the processor (a mean of 2.2e-5 has been
+                # seen); steps in other directions would be 1e-3 apart
                 difference = np.abs(found[name].numpy() - value)
-                assert difference.mean() < 2e-5, name
+                assert difference.mean() < 5e-5, name
                 assert difference.max() < 5e-3, name
