@@ -7,6 +7,7 @@ import contextlib
 import multiprocessing
 import signal
 import sys
+import threading
 import types
 import warnings
 import weakref
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 CONTEXT = multiprocessing.get_context("spawn")  # JAX has threads, which a fork would break
+STARTING = threading.Lock()  # one thread at a time may: what it changes is the whole process's
 STARTUP = 300.0  # seconds for a process to start and show its first state; many of them may start at once
 
 
@@ -64,12 +66,13 @@ def _serve(make: Callable[[], Environment], pipe: Connection) -> None:
 @contextlib.contextmanager
 def _no_script() -> Iterator[None]:
     """A process started meanwhile does not run the user's script again, which would start processes in turn."""
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
+    with STARTING:
+        script = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = script
 
 
 class _Worker:

@@ -113,8 +113,8 @@ def read_run(folder: Path, label: str | None = None, evaluated: str = "evaluatio
         raise ValueError(f"{folder} has not been evaluated (it has no {evaluated}); {again}")
     if not (folder / "log.jsonl").is_file():
         raise ValueError(f"{folder} has no log.jsonl, which `rld2 train` writes; give the whole run folder")
-    config = _read_json(folder / "config.json", "only a copy can replace it")
-    evaluation = _read_json(folder / evaluated, again)
+    config = read_json(folder / "config.json", "only a copy can replace it")
+    evaluation = read_json(folder / evaluated, again)
     try:
         settings = _flat({name: config[name] for name in ("agent", "domain")})
         kind, macro, task = settings["agent.kind"], settings["domain.macro"], settings["domain.name"]
@@ -148,7 +148,7 @@ def read_run(folder: Path, label: str | None = None, evaluated: str = "evaluatio
     )
 
 
-def _read_json(path: Path, remedy: str) -> dict[str, Any]:
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # not UTF-8, or not JSON

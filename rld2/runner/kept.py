@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from rld2.runner import log, run
-from rld2.runner.compare import write_text
+from rld2.runner.compare import read_json, write_text
 from rld2.runner.config import TrainConfig, from_json, to_json
 from rld2.runner.queue import Job
 
 FILE = "runs.jsonl"
+PARTS = {"config": dict, "log": list, "evaluations": dict}  # of a line
 LOGGED = ("frames", "seconds", "return", "episodes")  # of a line of the log
 
 
@@ -38,12 +39,15 @@ def lay_out(jobs: Sequence[Job], folder: Path) -> int:
         record = records.get(job.folder.name)
         if record is None or job.folder.exists() or _config(record) != _anywhere(job.config):
             continue
-        if any(evaluation.file not in record["evaluations"] for evaluation in job.evaluations):
+        files = [evaluation.file for evaluation in job.evaluations]
+        if any(name not in record["evaluations"] for name in files):
             continue
-        run.create(job.config)
-        write_text(job.folder / "log.jsonl", "".join(json.dumps(line) + "\n" for line in record["log"]))
-        for name, evaluation in record["evaluations"].items():  # last: they are what makes a run done
-            write_text(job.folder / name, json.dumps(evaluation, indent=2) + "\n")
+        scratch = job.folder.with_name(f".{job.folder.name}.partial")  # a folder is there whole or not at all
+        write_text(scratch / run.CONFIG, to_json(job.config) + "\n")
+        write_text(scratch / "log.jsonl", "".join(json.dumps(line) + "\n" for line in record["log"]))
+        for name in files:
+            write_text(scratch / name, json.dumps(record["evaluations"][name], indent=2) + "\n")
+        scratch.replace(job.folder)
         laid += 1
     return laid
 
@@ -53,11 +57,14 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / FILE
     if not path.is_file():
         return {}
-    records = {}
+    records: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             record = json.loads(line)
-            records[record.pop("run")] = {name: record[name] for name in ("config", "log", "evaluations")}
+            name = record.pop("run")
+            if name in records:
+                raise ValueError(f"run {name} stands in the file twice")
+            records[name] = {part: _of(kind, record[part]) for part, kind in PARTS.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path}, line {number}, is not a finished run ({error!r}); remove the line and its run is made again"
@@ -65,10 +72,18 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     return records
 
 
+def _of(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected a {kind.__name__}, got {value!r}")
+    return value
+
+
 def _record(job: Job) -> dict[str, Any]:
+    """By the config of its folder, which is that of the job: the queue refuses others."""
     lines = [{name: line[name] for name in LOGGED if name in line} for line in log.read(job.folder)]
-    evaluations = {e.file: json.loads((job.folder / e.file).read_text(encoding="utf-8")) for e in job.evaluations}
-    return {"config": json.loads(to_json(_anywhere(job.config))), "log": lines, "evaluations": evaluations}
+    evaluations = {e.file: read_json(job.folder / e.file, "remove it, and it is made again") for e in job.evaluations}
+    config = _anywhere(run.read_config(job.folder))
+    return {"config": json.loads(to_json(config)), "log": lines, "evaluations": evaluations}
 
 
 def _anywhere(config: TrainConfig) -> TrainConfig:

@@ -68,12 +68,9 @@ class Job(NamedTuple):
         return [train, *evaluate]
 
 
-def prepare(job: Job) -> None:
-    """The folder with its config; a folder of another run is refused."""
-    path = job.folder / run.CONFIG
-    if not path.is_file():
-        run.create(job.config)
-    elif run.read_config(job.folder) != job.config:
+def check(job: Job) -> None:
+    """A folder of another run is refused, also one that is done: its scores are not those of this config."""
+    if (job.folder / run.CONFIG).is_file() and run.read_config(job.folder) != job.config:
         raise ValueError(
             f"{job.folder} holds a run with another config (made by another version, or changed by hand); "
             f"move it away, or choose another --out"
@@ -141,8 +138,11 @@ def work(
     `tell` sees the running jobs from time to time, and a line when one has ended.
     """
     waiting = [job for job in jobs if not job.done]
+    for job in jobs:
+        check(job)
     for job in waiting:
-        prepare(job)
+        if not (job.folder / run.CONFIG).is_file():
+            run.create(job.config)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     free: list[int | None] = [*cores[:at_once]] if 1 < at_once <= len(cores) else [None] * at_once
     running: list[_Worker] = []

@@ -17,12 +17,12 @@ from rld2.report.compare import Run, compare
 from rld2.report.compare_plots import Axis, curves_figure
 from rld2.report.compare_tables import as_record, grids, table_records
 from rld2.report.grid import Grid, to_csv, to_latex, to_markdown
-from rld2.report.plots import save
+from rld2.report.plots import read_curve, save
 from rld2.report.win_rate import best_mean, greatest_grid
 from rld2.runner import kept, log, run
 from rld2.runner.compare import read_run, write_text
 from rld2.runner.config import TrainConfig, kind_of
-from rld2.runner.queue import Evaluation, Job, work
+from rld2.runner.queue import Evaluation, Job, check, work
 from rld2.runner.train import stop_requests
 
 # frames a second of one core (Intel Xeon, 2 GHz), for the estimate before a study starts; then its own runs tell
@@ -107,13 +107,21 @@ def reproduce(name: str, study: Study, options: ReproduceConfig, cores: int, con
     folder = options.out or Path("studies") / f"{name}-{options.scale}"
     planned = plan(cells, folder, options.seeds)
     jobs = [p.job for p in planned]
+    for job in jobs:
+        check(job)
     if laid := kept.lay_out(jobs, folder):
         console.print(f"{laid} finished runs taken from {folder / kept.FILE}")
     at_once = min(options.jobs or cores, len(planned))
     console.print(_costs(name, planned, at_once))
     failed: list[Job] = []
     if not options.plan:
-        with stop_requests() as asked, _Bar(planned, console) as tell:
+        with stop_requests() as asked, _Bar(planned, console) as show:
+
+            def tell(running: Sequence[Job], line: str) -> None:
+                show(running, line)
+                if line:  # a run has ended
+                    kept.keep(jobs, folder)
+
             failed, stopped = work(jobs, at_once, asked, tell, options.keep_checkpoints)
         if stopped:
             console.print(f"stopped; continue with: rld2 reproduce {name} --scale {options.scale} --out {folder}")
@@ -134,8 +142,9 @@ def seconds_left(planned: Sequence[Planned], at_once: int) -> float:
     seen: dict[str, list[float]] = {}
     for p in planned:
         if p.job.done:
-            records = log.read(p.job.folder)
-            seen.setdefault(p.cell.method, []).append(records[-1]["frames"] / max(records[-1]["seconds"], 1e-9))
+            curve = read_curve(log.read(p.job.folder))
+            if curve.minutes is not None:
+                seen.setdefault(p.cell.method, []).append(curve.frames[-1] / max(60 * curve.minutes[-1], 1e-9))
     for p in planned:
         rates = seen.get(p.cell.method, [_expected_rate(p.cell.config)])
         total += (p.job.config.frames - p.job.frames) / (sum(rates) / len(rates))

@@ -73,11 +73,41 @@ def test_a_config_of_another_version_is_made_again(tmp_path: Path):
     assert kept.lay_out([job(tmp_path)], tmp_path) == 0
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"run": "a"}', "3"])
+GOOD = '{"run": "a", "config": {}, "log": [], "evaluations": {}}'
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[]", '{"run": "a"}', "3", GOOD.replace("[]", "null"), GOOD.replace('s": {}', 's": []')]
+)
 def test_a_damaged_line_is_named(tmp_path: Path, line: str):
     (tmp_path / kept.FILE).write_text(line)
     with pytest.raises(ValueError, match=r"runs.jsonl, line 1, is not a finished run .* remove the line"):
         kept.read(tmp_path)
+
+
+def test_a_run_that_stands_twice_is_named(tmp_path: Path):
+    (tmp_path / kept.FILE).write_text(f"{GOOD}\n{GOOD}\n")
+    with pytest.raises(ValueError, match=r"line 2, is not a finished run .*run a stands in the file twice"):
+        kept.read(tmp_path)
+
+
+def test_files_that_were_not_asked_for_are_not_written(tmp_path: Path):
+    kept.keep([finish(job(tmp_path / "x"))], tmp_path)
+    record = json.loads((tmp_path / kept.FILE).read_text())
+    record["evaluations"]["../../escaped.json"] = {}
+    (tmp_path / kept.FILE).write_text(json.dumps(record) + "\n")
+    one = job(tmp_path)
+    assert kept.lay_out([one], tmp_path) == 1
+    assert sorted(path.name for path in one.folder.iterdir()) == ["config.json", "evaluation.json", "log.jsonl"]
+    assert not list(tmp_path.rglob("escaped.json"))
+    assert [path.name for path in one.folder.parent.iterdir()] == ["a"]  # nothing half made
+
+
+def test_a_damaged_evaluation_is_named(tmp_path: Path):
+    one = finish(job(tmp_path))
+    (one.folder / "evaluation.json").write_text("{")
+    with pytest.raises(ValueError, match=r"evaluation.json is damaged .*; remove it, and it is made again"):
+        kept.keep([one], tmp_path)
 
 
 def test_nothing_done_writes_nothing(tmp_path: Path):

@@ -112,11 +112,16 @@ def test_runs_side_by_side_have_a_core_each(tmp_path: Path):
 
 
 def test_a_folder_of_another_run_is_refused_before_anything_starts(tmp_path: Path):
-    (a,) = jobs(tmp_path, a=[WRITE])
-    queue.prepare(a)
-    queue.prepare(a)  # its own is welcome
+    (a,) = jobs(tmp_path, a=["pass"])
     other = Script(a.folder, tiny(out=a.folder, seed=3))
+    work([a], 1, never, Told())
+    work([a], 1, never, Told())  # its own is welcome
     with pytest.raises(ValueError, match=r"a holds a run with another config .* choose another --out"):
+        work([other], 1, never, Told())
+    scripts["a"] = [WRITE]
+    work([a], 1, never, Told())
+    assert other.done  # by its files; but they are of another config
+    with pytest.raises(ValueError, match=r"a holds a run with another config"):
         work([other], 1, never, Told())
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from rld2.runner import kept
 from rld2.runner import reproduce as module
-from rld2.runner.queue import Evaluation, Outcome
+from rld2.runner.queue import Evaluation, Job, Outcome
 from rld2.runner.reproduce import Cell, ReproduceConfig, Study, plan, reproduce, seconds_left
+from rld2.runner.run import create
 from tests.tiny import tiny
 
 CONFIG = tiny(frames=128, evaluation_episodes=3, evaluation_step_cap=9)
@@ -82,12 +84,59 @@ def test_a_study_from_its_plan_to_its_page(tmp_path: Path):
     assert "1 of 3 runs are done" in (folder / "README.md").read_text()
 
 
+LINE = {"frames": 128, "seconds": 64.0, "return": [0.5], "episodes": [3]}
+ROW = {"seed": 0, "mean": 0.25, "low": 0.0, "high": 0.5, "episodes": 3, "capped_share": 0.0, "mean_length": 9.0}
+SCORE = {"frames": 128, "step_cap": 9, "sampler": "as trained", "steps": None, "sticky": 0.0, "actions": "minimal"}
+
+
+def finish(job: Job) -> None:
+    """As training and evaluation would have left it."""
+    create(job.config)
+    (job.folder / "log.jsonl").write_text(json.dumps(LINE) + "\n")
+    for how in job.evaluations:
+        (job.folder / how.file).write_text(json.dumps({**SCORE, "rows": [ROW]}))
+
+
+def test_a_study_goes_on_elsewhere(tmp_path: Path):
+    """What was done is in runs.jsonl, and that file alone is enough for another folder's page."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    finish(plan(cells("two-core"), here, None)[0].job)
+    run(here, plan=True)
+    there.mkdir()
+    (there / kept.FILE).write_bytes((here / kept.FILE).read_bytes())
+    done, said = run(there, plan=True)
+    assert not done
+    assert f"1 finished runs taken from {there / kept.FILE}" in " ".join(said.split())
+    assert "2 runs to go" in said
+    assert (there / "README.md").read_text() == (here / "README.md").read_text()
+
+
+def test_finished_runs_are_kept_as_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def work(jobs, at_once, asked, tell, keep_checkpoints):
+        finish(jobs[0])
+        tell([], "done")
+        raise RuntimeError("the machine is gone")
+
+    monkeypatch.setattr(module, "work", work)
+    with pytest.raises(RuntimeError, match="gone"):
+        run(tmp_path)
+    assert list(kept.read(tmp_path)) == ["toy-keydoor-one-way-seed0"]
+
+
+def test_a_finished_run_of_another_config_is_refused(tmp_path: Path):
+    job = plan(cells("two-core"), tmp_path, None)[0].job
+    finish(job._replace(config=dataclasses.replace(job.config, frames=256)))
+    with pytest.raises(ValueError, match="holds a run with another config"):
+        run(tmp_path, plan=True)
+
+
 def test_time_left_follows_from_runs_that_are_done(tmp_path: Path):
     planned = plan(cells("two-core"), tmp_path, None)
     folder = planned[0].job.folder
     folder.mkdir(parents=True)
     (folder / "evaluation.json").write_text("{}")
-    (folder / "log.jsonl").write_text(json.dumps({"frames": 128, "seconds": 64.0}) + "\n")
+    lines = [{"frames": 64, "seconds": 40.0}, {"frames": 128, "seconds": 24.0}]  # stopped and continued in between
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     alone = [p for p in planned if p.cell.method == "one way"]
     assert seconds_left(alone, 1) == 64.0
     assert seconds_left(alone, 2) == 32.0
