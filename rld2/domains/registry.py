@@ -33,10 +33,13 @@ class DomainConfig:
     actions: Literal["minimal", "full"] = "minimal"  # MinAtar, Atari: only useful actions, or all six (18)
     life_loss: bool = False  # Atari: a lost life ends the learner's episode
     clip_rewards: bool = False  # Atari: to -1..1 for the learner; scores are never clipped
+    groups: int = 1  # football: of games; while one is acted for, the others play on
 
     def __post_init__(self) -> None:
-        if self.num_envs < 1 or self.macro < 1:
-            raise ValueError(f"num_envs and macro must be 1 or more, got {self.num_envs} and {self.macro}")
+        if min(self.num_envs, self.macro, self.groups) < 1:
+            raise ValueError(
+                f"num_envs, macro and groups must be 1 or more, got {self.num_envs}, {self.macro} and {self.groups}"
+            )
         if not 0.0 <= self.discount <= 1.0:
             raise ValueError(f"discount must be in [0, 1], got {self.discount}")
         if self.step_cap is not None and self.step_cap < 1:
@@ -87,7 +90,9 @@ def _football(scenario: str) -> Callable[[DomainConfig], Domain]:
     def make(config: DomainConfig) -> Domain:
         if config.macro != 1:
             raise ValueError(f"football has no macro-actions: domain.macro must be 1, got {config.macro}")
-        return Football(scenario, config.num_envs, step_cap=config.step_cap, discount=config.discount, groups=2)
+        return Football(
+            scenario, config.num_envs, step_cap=config.step_cap, discount=config.discount, groups=config.groups
+        )
 
     return make
 

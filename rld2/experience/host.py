@@ -1,8 +1,9 @@
 """Collecting experience where environments live on the host: acting is compiled, stepping is not."""
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
 from rld2.experience.rollout import Episodes, count, no_episodes, reported, transition
-from rld2.types import Acted, ActSpec, Agent, Domain, TimeStep, Transition, where
+from rld2.types import Acted, ActSpec, Agent, Domain, Grouped, TimeStep, Transition, where
 
 
 class Played(NamedTuple):
@@ -56,10 +57,11 @@ class Collected(NamedTuple):
     episodes: Episodes  # those that ended meanwhile, and those still running
 
 
-class _Table:
+class _Group:
     """Environments that are acted for together, and where each of them stands."""
 
-    def __init__(self, domain: Domain, agent: Agent, key: Key[Array, ""]):
+    def __init__(self, domain: Domain, agent: Agent, key: Key[Array, ""], stop: threading.Event):
+        self.stop = stop
         self.play = player(domain, agent, None)
         self.domain, self.step = domain.reset(key)
         self.carry = agent.carry(domain.spec.num_envs)
@@ -68,6 +70,8 @@ class _Table:
     def collect(self, policy: PyTree, key: Key[Array, ""], length: int) -> Collected:
         rows, outcomes = [], []
         for number in range(length):
+            if self.stop.is_set():
+                raise RuntimeError("collecting was stopped")
             before = self.step
             self.domain, self.step, acted = self.play(policy, self.domain, before, self.carry, key, number)
             self.carry = acted.carry
@@ -84,43 +88,47 @@ def _counted(episodes: Episodes, steps: TimeStep) -> Episodes:
     return jax.lax.scan(lambda before, step: (count(before, step), None), episodes, steps)[0]
 
 
-@runtime_checkable
-class InParts(Protocol):
-    """A domain whose environments need not wait for each other: parts of it, each a domain, in their order."""
-
-    def parts(self) -> Sequence[Domain]: ...
-
-
 class HostCollector:
     """Plays on in every environment, one call at a time.
 
-    Of a domain in parts each is played by a thread of its own: while one is acted for, the environments of the others
-    are at work. Every part has its own keys, so a seed means one run."""
+    Each group of a domain is played by a thread of its own: while one is acted for, the environments of the others are
+    at work. Every group has its own keys, so a seed means one run."""
 
     def __init__(self, domain: Domain, agent: Agent, key: Key[Array, ""]):
-        parts = domain.parts() if isinstance(domain, InParts) else [domain]
-        keys = [key] if len(parts) == 1 else list(jax.random.split(key, len(parts)))
-        self.threads = ThreadPoolExecutor(len(parts), thread_name_prefix="table") if len(parts) > 1 else None
-        self.tables = [_Table(part, agent, key) for part, key in zip(parts, keys, strict=True)]
+        domains = domain.groups() if isinstance(domain, Grouped) else [domain]
+        keys = [key] if len(domains) == 1 else list(jax.random.split(key, len(domains)))
+        self.stop = threading.Event()
+        self.groups = [_Group(one, agent, own, self.stop) for one, own in zip(domains, keys, strict=True)]
+        self.threads = ThreadPoolExecutor(len(domains), thread_name_prefix="group") if len(domains) > 1 else None
 
     def collect(self, policy: PyTree, key: Key[Array, ""], length: int) -> Collected:
         """`length` steps of every environment."""
         if self.threads is None:
-            return self.tables[0].collect(policy, key, length)
-        keys = jax.random.split(key, len(self.tables))
+            return self.groups[0].collect(policy, key, length)
+        keys = jax.random.split(key, len(self.groups))
         begun = [
-            self.threads.submit(table.collect, policy, key, length)
-            for table, key in zip(self.tables, keys, strict=True)
+            self.threads.submit(group.collect, policy, own, length)
+            for group, own in zip(self.groups, keys, strict=True)
         ]
-        wait(begun)  # also where one has failed: nobody plays on unseen
+        try:
+            for one in as_completed(begun):
+                one.result()
+        except BaseException:  # a group has failed, or somebody wants to stop at once: nobody plays on unseen
+            self.close()
+            raise
         return _side_by_side([one.result() for one in begun])
 
+    def close(self) -> None:
+        self.stop.set()
+        if self.threads is not None:
+            self.threads.shutdown()
 
-def _side_by_side(pieces: Sequence[Collected]) -> Collected:
-    """The environments of all pieces, in their order."""
-    data = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *(piece.data for piece in pieces))
-    last = jax.tree.map(lambda *x: np.concatenate(x), *(piece.last_observation for piece in pieces))
+
+def _side_by_side(groups: Sequence[Collected]) -> Collected:
+    """The environments of all groups, in their order."""
+    data = jax.tree.map(lambda *x: np.concatenate(x, axis=1), *(group.data for group in groups))
+    last = jax.tree.map(lambda *x: np.concatenate(x), *(group.last_observation for group in groups))
     episodes = jax.tree.map(
-        lambda *x: jnp.concatenate(x) if x[0].ndim else sum(x), *(piece.episodes for piece in pieces)
+        lambda *x: jnp.concatenate(x) if x[0].ndim else sum(x), *(group.episodes for group in groups)
     )
     return Collected(data, last, episodes)

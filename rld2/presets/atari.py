@@ -97,6 +97,44 @@ def _two_core(game: str) -> dict[str, TrainConfig]:
     }
 
 
+def _paper_baselines(domain: DomainConfig, diffusion: PolicyConfig) -> dict[str, tuple[DomainConfig, AgentConfig]]:
+    """What RL-D2 is compared with. The paper states: deep residual features and one layer behind them, priorities 0.6,
+    epsilon 0.01; of reverse KL that a batch counts trajectories of 32 steps. Nothing else here is stated in it."""
+    one = dataclasses.replace(domain, macro=1)
+    many, many_fours = (dataclasses.replace(d, num_envs=64) for d in (one, domain))
+    dqn = DQNConfig(
+        embedding=512,
+        torso="residual",
+        optimiser=OptimiserConfig(1e-4),
+        n_step=3,
+        final_epsilon=0.01,
+        epsilon_frames=1_000_000,
+        target_period=2_500,
+        priority_exponent=0.6,
+        batch_size=32,
+        collect_steps=4,
+        updates=16,  # one for four actions
+        capacity=1_000_000,
+        prefill=50_000,
+        max_actions=18**4,
+    )
+    alone = dataclasses.replace(FACTORISED, embedding=512, torso="residual")
+    adam = OptimiserConfig(3e-4, final_share=0.0, max_gradient_norm=0.5)
+    impala = IMPALAConfig(policy=alone, optimiser=adam, rollout=20, groups=2)
+    ppo = RKLConfig(policy=alone, optimiser=adam, rollout=128, minibatches=16, clip=0.1, value_weight=1.0)
+    rkl = RKLConfig(
+        policy=dataclasses.replace(diffusion, lstm=0), optimiser=adam, rollout=32, minibatches=1, value_weight=1.0
+    )
+    return {
+        "paper-rkl": (dataclasses.replace(domain, num_envs=256), rkl),
+        "paper-dqn": (one, dqn),
+        "paper-dqn-macro": (domain, dqn),
+        "paper-impala": (many, impala),
+        "paper-impala-macro": (many_fours, impala),
+        "paper-ppo": (many, ppo),
+    }
+
+
 def _paper_scale(game: str) -> dict[str, TrainConfig]:
     """The table of the paper's appendix, its scaled-up networks, and R2D2 with its own paper's sizes.
 
@@ -162,7 +200,7 @@ def _paper_scale(game: str) -> dict[str, TrainConfig]:
         "paper": (domain, fkl),
         "paper-scaled": (domain, scaled),
         "r2d2": (dataclasses.replace(domain, macro=1, clip_rewards=False), r2d2),
-    }
+    } | _paper_baselines(domain, fkl.policy)
     return {
         f"atari/{game}/{kind}": TrainConfig(
             name=f"atari/{game}/{kind}",

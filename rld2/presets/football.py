@@ -59,7 +59,7 @@ def _two_core(scenario: str) -> dict[str, TrainConfig]:
         capacity=100_000,
         prefill=5_000,
     )
-    domain = DomainConfig(_domain(scenario), num_envs=16, discount=0.995)
+    domain = DomainConfig(_domain(scenario), num_envs=16, discount=0.995, groups=2)
     budgets = _budgets(fkl) if scenario in STUDIED else {}
     frames = {SMALL_BUDGET: 300_000, "5_vs_5": 3_000_000, "11_vs_11": 3_000_000}.get(scenario, 1_000_000)
     return _named(scenario, "", domain, on_policy(rkl) | {"fkl": fkl} | budgets, frames)
@@ -101,7 +101,7 @@ def _paper_scale(scenario: str) -> dict[str, TrainConfig]:
         capacity=500_000,  # not stated in the paper
         prefill=100_000,  # not stated in the paper
     )
-    domain = DomainConfig(_domain(scenario), num_envs=256, discount=0.995)
+    domain = DomainConfig(_domain(scenario), num_envs=256, discount=0.995, groups=2)
     frames = {SMALL_BUDGET: 100_000_000, "11_vs_11": 1_000_000_000}.get(scenario, 500_000_000)
     budgets = _budgets(fkl) if scenario in STUDIED else {}
     return _named(scenario, "paper-", domain, on_policy(rkl) | {"fkl": fkl} | budgets, frames)

@@ -108,6 +108,13 @@ def _baselines(game: str) -> dict[str, TrainConfig]:
         "r2d2": (one, r2d2),
     }
     return {
-        f"minatar/{game}/{name}": TrainConfig(f"minatar/{game}/{name}", domain=domain, agent=agent, frames=1_000_000)
+        f"minatar/{game}/{name}": TrainConfig(
+            f"minatar/{game}/{name}",
+            domain=domain,
+            agent=agent,
+            frames=1_000_000,
+            # as RL-D2: what has a policy is evaluated by its most likely actions, as Q-learning is by its best ones
+            evaluation_sampler="greedy" if isinstance(agent, RKLConfig | IMPALAConfig) else None,
+        )
         for name, (domain, agent) in methods.items()
     }

@@ -52,6 +52,12 @@ class TrainConfig:
         for name in ("frames", "seeds", "log_frames", "checkpoint_frames", "evaluation_episodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        first = phases(self)[0]
+        if isinstance(first, FKLConfig) and first.plan > 1 and self.domain.macro > 1:
+            raise ValueError(
+                f"a planner plays the first action of its plan: with agent.plan {first.plan}, domain.macro must be 1, "
+                f"got {self.domain.macro}"
+            )
         if self.evaluation_step_cap is not None and self.evaluation_step_cap < 1:
             raise ValueError(f"evaluation_step_cap must be 1 or more, got {self.evaluation_step_cap}")
 

@@ -51,6 +51,7 @@ class World:
             raise CollectorError(f"collecting experience failed: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
+        self.collector.close()
         if self.thread is not None:
             self.thread.shutdown(wait=False, cancel_futures=True)
 

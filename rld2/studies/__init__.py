@@ -7,7 +7,7 @@ from rld2.runner.reproduce import Cell, Study
 from rld2.studies import dna, football, macro_actions, search, teams
 from rld2.studies.scales import SCALES, Scale
 
-_BREAKOUT = "MinAtar Breakout instead of ten Atari games, 0.3M frames, the two-core networks."
+_BREAKOUT = "MinAtar Breakout instead of Atari, 0.3M frames, the two-core networks."
 
 
 def _study(claim: str, smaller: str, cells: Callable[[Scale], list[Cell]], axis: Axis = "frames") -> Study:
@@ -45,7 +45,7 @@ STUDIES: dict[str, Study] = {
     "sampling": _study(
         "For K = 32, top-p sampling keeps performance with few steps (4, 8); remasking is best where the number of "
         "steps is near the length.",
-        "MinAtar Space Invaders instead of ten Atari games, 0.3M frames, batches of 64. One policy a seed, trained "
+        "MinAtar Space Invaders instead of four Atari games, 0.3M frames, batches of 64. One policy a seed, trained "
         "with N = 32, evaluated in 18 ways.",
         macro_actions.sampling,
     ),
@@ -61,7 +61,7 @@ STUDIES: dict[str, Study] = {
     ),
     "planner": _study(
         "Executing only the first action of a plan is more robust, and improves with the plan's length.",
-        "MinAtar Breakout instead of ten Atari games, 0.15M frames, the two-core networks.",
+        "MinAtar Breakout instead of Atari, 0.15M frames, the two-core networks.",
         macro_actions.planner,
     ),
     "architecture": _study(

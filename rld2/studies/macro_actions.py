@@ -19,6 +19,8 @@ MINATAR = {
 }
 SMALL_ATARI = "kung_fu_master"  # its score shows within an hour whether anything is learned
 TWO_CORE = SCALES["two-core"]
+ALL_GAMES = tuple(game for game in atari.GAMES if game != "surround")  # the paper's 56
+FOUR_GAMES = ("breakout", "ms_pacman", "seaquest", "space_invaders")  # which four the paper took: not stated in it
 
 
 def minatar_table(scale: Scale) -> list[Cell]:
@@ -45,39 +47,51 @@ def atari_table(scale: Scale) -> list[Cell]:
     if scale is TWO_CORE:
         own = scale._replace(domain="atari", frames=250_000)
         return [Cell(MINATAR[m], own.config(m, SMALL_ATARI), seeds=1) for m in ("dqn", "fkl")]
-    games = [game for game in atari.GAMES if game != "surround"]
     methods = [method for method in MINATAR if method != "rkl"]
-    return [Cell(MINATAR[m], scale.config(m, game), scale.seeds) for game in games for m in methods]
+    return [Cell(MINATAR[m], scale.config(m, game), scale.seeds) for game in ALL_GAMES for m in methods]
 
 
 def fkl_vs_rkl(scale: Scale) -> list[Cell]:
-    """Curves are drawn by minutes; two-core frames are a guess at what takes a core five of them."""
-    small = scale is TWO_CORE
-    sizes = {64: 16, 128: 8, 256: 4} if small else {256: 16, 512: 8, 1024: 4}  # batch: minibatches of a rollout
-    frames = {"fkl": {64: 900_000, 128: 600_000, 256: 350_000}, "rkl": dict.fromkeys(sizes, 1_400_000)}
-    cells = []
-    for game in scale.games:
-        for size, minibatches in sizes.items():
-            for method, batch in (("fkl", {"agent__batch_size": size}), ("rkl", {"agent__minibatches": minibatches})):
-                config = scale.config(method, game, frames=frames[method][size] if small else None, **batch)
-                cells.append(Cell(f"{method.upper()}, batch {size}", config, scale.seeds))
-    return cells
+    """A batch counts transitions on two cores, trajectories of 32 steps at the paper's scale. Curves are drawn by
+    minutes; two-core frames are a guess at what takes a core five of them."""
+    if scale is TWO_CORE:
+        ways = {
+            size: {
+                "fkl": {"agent__batch_size": size, "frames": frames},
+                "rkl": {"agent__minibatches": 1_024 // size, "frames": 1_400_000},
+            }
+            for size, frames in {64: 900_000, 128: 600_000, 256: 350_000}.items()
+        }
+    else:
+        ways = {size: {"fkl": drawn(size), "rkl": {"domain__num_envs": size}} for size in (256, 512, 1_024)}
+    return [
+        Cell(f"{method.upper()}, batch {size}", scale.config(method, game, **changes), scale.seeds)
+        for game in scale.games
+        for size, methods in ways.items()
+        for method, changes in methods.items()
+    ]
+
+
+def drawn(batch: int) -> dict[str, Any]:
+    """A batch of so many sequences at the paper's scale: as many environments as keep four samples to an insert."""
+    return {"agent__batch_size": batch, "domain__num_envs": batch // 4}
 
 
 def macro_length(scale: Scale) -> list[Cell]:
     """The same network and frames whatever the length."""
     return [
         Cell(f"{MINATAR[method]}, K = {length}", scale.config(method, game, length=length), scale.seeds)
-        for game in scale.games
+        for game in (scale.games if scale is TWO_CORE else ALL_GAMES)
         for length in (1, 2, 4, 8, 16, 32)
         for method in ("fkl", "impala-macro")
     ]
 
 
 def scaling(scale: Scale) -> list[Cell]:
-    """Heads (and width with them), batch and frames grow with the length as in the paper's appendix."""
+    """Heads (and width with them), batch and frames grow with the length as in the paper's appendix; beside
+    IMPALA-Macro, which has nothing to grow."""
     small, cells = scale is TWO_CORE, []
-    for game in scale.games:
+    for game in scale.games if small else FOUR_GAMES:
         for length, heads in ((4, 2), (8, 4), (16, 6)):
             for grown in sorted({2, heads}):
                 sizes = {"width": grown * scale.head_width, "heads": grown}
@@ -87,12 +101,11 @@ def scaling(scale: Scale) -> list[Cell]:
                     for size, value in sizes.items()
                 }
                 if grown > 2:
-                    changes |= {
-                        "agent__batch_size": 256 if small else 128,
-                        "frames": scale.frames * (1 if small else 5),
-                    }
+                    changes |= {"agent__batch_size": 256} if small else {**drawn(128), "frames": 5 * scale.frames}
                 config = scale.config("fkl", game, length=length, **changes)
                 cells.append(Cell(f"K = {length}, {grown} heads", config, scale.seeds))
+            rival = scale.config("impala-macro", game, length=length)
+            cells.append(Cell(f"IMPALA-Macro, K = {length}", rival, scale.seeds))
     return cells
 
 
@@ -102,7 +115,7 @@ def sampling(scale: Scale) -> list[Cell]:
     On two cores Space Invaders: in Breakout a blind plan of 32 moves cannot hit the ball, so nothing is learned.
     """
     small = scale is TWO_CORE
-    games = ("space_invaders",) if small else scale.games
+    games = ("space_invaders",) if small else FOUR_GAMES
     changes: dict[str, Any] = {"agent__batch_size": 64} if small else {}
     ways = [Evaluation(name, steps) for name in ("ancestral", "top-p", "remask-cap") for steps in (1, 2, 4, 8, 16, 32)]
     return [
@@ -110,12 +123,19 @@ def sampling(scale: Scale) -> list[Cell]:
     ]
 
 
+PAPER_BUDGETS: dict[str, dict[str, Any]] = {
+    "dual, budget 0.1": {"schedule": "constant", "budget": 0.1},
+    "dual, budget 1": {"schedule": "constant", "budget": 1.0},
+    "dual, budget 1 to 0.1": {},  # the preset
+}
+
+
 def temperature(scale: Scale) -> list[Cell]:
     def how(game: str, **changes: Any) -> Any:
         own = {f"agent__temperature__{name}": value for name, value in changes.items()}
         return scale.config("fkl", game, **own)
 
-    share = scale.frames // 2
+    share = scale.frames // 2 if scale is TWO_CORE else 10_000_000
     ways: dict[str, dict[str, Any]] = {
         "exact, budget 0.1": {"mode": "exact", "schedule": "constant", "budget": 0.1},
         "exact, budget 0.3": {"mode": "exact", "schedule": "constant", "budget": 0.3},
@@ -124,6 +144,7 @@ def temperature(scale: Scale) -> list[Cell]:
             "mode": "exact", "schedule": "linear", "budget": 1.0, "final_budget": 0.1, "decay_frames": share
         },
         "dual, budget 0.3": {"mode": "dual", "schedule": "constant", "budget": 0.3},
+        **(PAPER_BUDGETS if scale is not TWO_CORE else {}),
         **{f"fixed {value:g}": {"mode": "fixed", "initial": value} for value in (0.01, 0.1, 1.0)},
     }  # fmt: skip
     return [Cell(name, how(game, **changes), scale.seeds) for game in scale.games for name, changes in ways.items()]

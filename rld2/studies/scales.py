@@ -48,7 +48,9 @@ TEN_GAMES = (
     *("asterix", "beam_rider", "breakout", "enduro", "ms_pacman"),
     *("pong", "qbert", "seaquest", "space_invaders", "up_n_down"),
 )
+_BASELINES = ("rkl", "dqn", "dqn-macro", "impala", "impala-macro", "ppo")
+PAPER_PRESETS = {"fkl": "paper", **{method: f"paper-{method}" for method in _BASELINES}}
 SCALES = {
     "two-core": Scale("minatar", ("breakout",), 3, 300_000, {}, 16, piece=32),
-    "paper": Scale("atari", TEN_GAMES, 3, 100_000_000, {"fkl": "paper"}, 80),
+    "paper": Scale("atari", TEN_GAMES, 3, 100_000_000, PAPER_PRESETS, 80),
 }

@@ -44,16 +44,21 @@ def test_targets_follow_at_their_rate():
     )
 
 
-@pytest.mark.parametrize(("size", "piece"), [(1, 4), (12, 0), (12, 4), (13, 4), (14, 4)])
-def test_the_gradient_of_a_mean_is_that_of_all_rows_at_once(size: int, piece: int):
+@pytest.mark.parametrize(("size", "piece", "at_once"), [(1, 4, 1), (12, 0, 12), (12, 4, 4), (13, 4, 13), (14, 4, 7)])
+def test_the_gradient_of_a_mean_is_that_of_all_rows_at_once(size: int, piece: int, at_once: int):
     network = MLP(jax.random.key(0), (3, 8, 1))
     rows = {"x": jax.random.normal(jax.random.key(1), (size, 3)), "y": jax.random.normal(jax.random.key(2), (size,))}
 
+    seen = set()
+
     def loss(network: MLP, rows: dict) -> tuple:
+        seen.add(len(rows["x"]))
         error = network(rows["x"])[:, 0] - rows["y"]
         return jnp.mean(error**2), {"error": jnp.mean(error)}
 
     expected = eqx.filter_grad(loss, has_aux=True)(network, rows)
+    seen.clear()
     found = mean_gradient(loss, network, rows, piece)
+    assert seen == {at_once}
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -223,6 +223,15 @@ def test_epochs_and_minibatches_are_counted():
     assert metrics["kl"] > 0.0
 
 
+def test_pieces_of_a_minibatch_change_nothing_but_rounding():
+    whole, parts = LEARNS, dataclasses.replace(LEARNS, piece=2)
+    found = [program(config)[1](learner(whole), rollout(whole), jax.random.key(3)) for config in (whole, parts)]
+    states = [jax.tree.leaves(eqx.filter(one.state.networks, eqx.is_array)) for one in found]
+    for a, b in zip(*states, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found[0].metrics["policy_loss"], found[1].metrics["policy_loss"], rtol=1e-3, atol=1e-5)
+
+
 def test_advantages_that_are_all_alike_are_not_blown_up():
     """Where nothing can be told apart, the advantages stay as small as they are."""
     stored = rollout().data.memory.value
@@ -273,6 +282,7 @@ def test_entropy_bonus_is_gone_after_its_share_of_the_run():
     [
         ({"policy": PolicyConfig(sampler=Sampler("remask", remask="conf"))}, "'conf'.*use cap, rescale or loop"),
         ({"policy": PolicyConfig(sampler=Sampler("greedy"))}, "greedy.*use ancestral"),
+        ({"piece": -1}, "piece must be 0 .*got -1"),
         ({"entropy_decay": 1.5}, r"entropy_decay must be a share of the run in \(0, 1\], got 1.5"),
     ],
 )

@@ -93,8 +93,8 @@ def test_mistakes_are_named():
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"num_envs": 0}, "num_envs and macro must be 1 or more, got 0 and 1"),
-        ({"macro": 0}, "got 128 and 0"),
+        ({"num_envs": 0}, "num_envs, macro and groups must be 1 or more, got 0, 1 and 1"),
+        ({"macro": 0}, "got 128, 0 and 1"),
         ({"discount": 1.5}, r"discount must be in \[0, 1\], got 1.5"),
         ({"step_cap": 0}, "step_cap must be 1 or more, got 0"),
         ({"sticky": -0.1}, r"sticky must be a probability, got -0\.1"),

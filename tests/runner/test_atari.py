@@ -32,7 +32,8 @@ SMALL = [
 ]
 
 
-KINDS = ("fkl", "rkl", "dqn", "dqn-macro", "impala", "impala-macro", "ppo", "paper", "paper-scaled", "r2d2")
+METHODS = ("fkl", "rkl", "dqn", "dqn-macro", "impala", "impala-macro", "ppo")
+KINDS = (*METHODS, "paper", "paper-scaled", "r2d2", *(f"paper-{method}" for method in METHODS[1:]))
 BACKBONES = {"denoiser", "critic"}
 SIZES = {"embedding": 16, "lstm": 16, "hidden": (16,), "batch_size": 4, "capacity": 1_000, "prefill": 130}
 

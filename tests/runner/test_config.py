@@ -10,6 +10,7 @@ from rld2.agents.fkl import FKLConfig
 from rld2.agents.policy import PolicyConfig
 from rld2.agents.rkl import RKLConfig
 from rld2.diffusion.sample import Sampler
+from rld2.domains.registry import DomainConfig
 from rld2.networks.heads import Backbone
 from rld2.presets import DEFAULT, PRESETS, preset
 from rld2.runner import run
@@ -139,3 +140,8 @@ def test_a_seed_means_the_same_run_alone_and_beside_others():
     assert beside.shape == (3,)
     assert (beside[1:2] == alone).all()
     assert not (beside[0] == alone[0]).all()
+
+
+def test_a_planner_takes_one_action_at_a_time():
+    with pytest.raises(ValueError, match=r"with agent\.plan 4, domain\.macro must be 1, got 2"):
+        tiny(agent=dataclasses.replace(FKL, plan=4), domain=DomainConfig("toy/keydoor", macro=2))

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -95,30 +97,44 @@ def test_the_carry_begins_anew_with_every_episode():
     carries = []
     for i in range(8):
         collector.collect(jnp.zeros((), jnp.int32), jax.random.key(i), 1)
-        carries.append(np.asarray(collector.tables[0].carry).tolist())
+        carries.append(np.asarray(collector.groups[0].carry).tolist())
     assert carries == [[n] * SIZE for n in (1, 2, 3, 1, 2, 3, 1, 2)]
 
 
-class Parted(Hosted):
+class InGroups(Hosted):
     """Some environments that need not wait for the others."""
 
-    def __init__(self, *parts: Hosted):
-        super().__init__(VectorDomain(Walk(), sum(part.spec.num_envs for part in parts), step_cap=6))
-        self.own = parts
+    def __init__(self, *members: Hosted):
+        super().__init__(VectorDomain(Walk(), sum(one.spec.num_envs for one in members), step_cap=6))
+        self.members = members
 
-    def parts(self) -> tuple[Hosted, ...]:
-        return self.own
-
-
-def few(size: int, fails_after: int | None = None) -> Hosted:
-    return Hosted(VectorDomain(Walk(goal=2), size, step_cap=6), fails_after)
+    def groups(self) -> tuple[Hosted, ...]:
+        return self.members
 
 
-def test_parts_play_as_they_would_alone():
+class Meeting(Hosted):
+    """Steps only when all who were invited step too, and takes its time; counts its steps."""
+
+    def __init__(self, inner: Domain, invited: threading.Barrier, seconds: float = 0.0):
+        super().__init__(inner)
+        self.invited, self.seconds, self.steps = invited, seconds, 0
+
+    def step(self, state, action, key, active=None):
+        self.invited.wait(timeout=60)
+        time.sleep(self.seconds)
+        self.steps += 1
+        return super().step(state, action, key, active)
+
+
+def few(size: int) -> VectorDomain:
+    return VectorDomain(Walk(goal=2), size, step_cap=6)
+
+
+def test_groups_play_as_they_would_alone():
     agent = scripted(lambda policy, o, legal, key: jax.random.randint(key, (len(o), 2), 0, 2))
     key, keys = jax.random.key(4), jax.random.split(jax.random.key(4), 2)
-    collector = HostCollector(Parted(few(2), few(3)), agent, key)
-    alone = [HostCollector(few(n), agent, k) for n, k in zip((2, 3), keys, strict=True)]
+    collector = HostCollector(InGroups(Hosted(few(2)), Hosted(few(3))), agent, key)
+    alone = [HostCollector(Hosted(few(n)), agent, k) for n, k in zip((2, 3), keys, strict=True)]
     for number in range(3):
         key = jax.random.key(number)
         both = collector.collect(None, key, 5)
@@ -130,13 +146,24 @@ def test_parts_play_as_they_would_alone():
         assert both.episodes.ended == first.episodes.ended + second.episodes.ended
         assert both.episodes.ended_score == first.episodes.ended_score + second.episodes.ended_score
         np.testing.assert_array_equal(both.episodes.score[2:], second.episodes.score)
+    collector.close()
 
 
-def test_a_part_that_fails_is_an_error():
+def test_groups_play_at_the_same_time():
     agent = scripted(lambda policy, o, legal, key: jnp.zeros((len(o), 2), jnp.int32))
-    collector = HostCollector(Parted(few(2), few(3, fails_after=2)), agent, jax.random.key(0))
+    barrier = threading.Barrier(2)
+    members = [Meeting(few(n), barrier) for n in (2, 3)]
+    HostCollector(InGroups(*members), agent, jax.random.key(0)).collect(None, jax.random.key(1), 3)
+    assert [member.steps for member in members] == [3, 3]
+
+
+def test_a_group_that_fails_stops_the_others():
+    agent = scripted(lambda policy, o, legal, key: jnp.zeros((len(o), 2), jnp.int32))
+    slow = Meeting(few(3), threading.Barrier(1), seconds=0.05)
+    collector = HostCollector(InGroups(Hosted(few(2), fails_after=1), slow), agent, jax.random.key(0))
     with pytest.raises(OSError, match="the game is gone"):
-        collector.collect(None, jax.random.key(1), 5)
+        collector.collect(None, jax.random.key(1), 1000)
+    assert slow.steps < 1000
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -1,6 +1,7 @@
 """Google Research Football (`make football`) as a domain: a team's joint action, every game in a process of its own."""
 
 import functools
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,12 @@ class Games(NamedTuple):
     last: list[View]  # what the last step led to
 
 
+def shares(total: int, parts: int) -> list[int]:
+    """`total` in at most `parts` shares that differ by one at most, none of them empty."""
+    ends = [total * i // parts for i in range(parts + 1)]
+    return [end - start for start, end in pairwise(ends) if end > start]
+
+
 class Football:
     """`num_envs` games of a scenario. The observation has a row of features for each player but the keeper.
 
@@ -41,8 +48,8 @@ class Football:
         seconds: float = 60.0,
         groups: int = 1,
     ):
-        """`seconds`: a process that is silent for so long hangs. `groups`: of environments that are played without
-        waiting for each other; see `parts`."""
+        """`seconds`: a process that is silent for so long hangs. `groups`: so many of games, none of which waits for
+        another while experience is collected."""
         if scenario not in SCENARIOS:
             raise ValueError(f"football scenario must be one of {list(SCENARIOS)}, got {scenario!r}")
         if not is_installed():
@@ -50,9 +57,9 @@ class Football:
         self.make, self.seconds = functools.partial(Engine, scenario, step_cap), seconds
         self.action_names = ACTIONS
         self.lost = 0
-        sizes = [num_envs * (i + 1) // groups - num_envs * i // groups for i in range(groups)] if groups > 1 else []
-        self.groups = [
-            Football(scenario, size, step_cap=step_cap, discount=discount, seconds=seconds) for size in sizes if size
+        self.members = [
+            Football(scenario, size, step_cap=step_cap, discount=discount, seconds=seconds)
+            for size in (shares(num_envs, groups) if groups > 1 else [])
         ]
         agents, players = SCENARIOS[scenario].agents, SCENARIOS[scenario].players
         self.spec = EnvSpec(
@@ -67,14 +74,13 @@ class Football:
             legal=True,
         )
 
-    def parts(self) -> list["Football"]:
-        """Domains of some of the environments each; itself if there are no groups."""
-        return self.groups or [self]
+    def groups(self) -> list["Football"]:
+        return self.members or [self]
 
     @property
     def restarts(self) -> int:
         """Processes that were lost and replaced."""
-        return self.lost + sum(group.restarts for group in self.groups)
+        return self.lost + sum(member.restarts for member in self.members)
 
     def reset(self, key: Key[Array, ""]) -> tuple[Games, TimeStep]:
         seeds = np.asarray(jax.random.randint(key, (self.spec.num_envs,), 0, 2**31 - 1))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rld2.domains.football import engine
-from rld2.domains.football.domain import Football
+from rld2.domains.football.domain import Football, shares
 from rld2.domains.football.engine import Engine, Played
 from rld2.domains.football.scenarios import PAPER, SCENARIOS
 from rld2.domains.registry import DomainConfig, make_domain
@@ -173,6 +173,25 @@ def test_caps_and_lost_processes_cut_episodes():
     state, step = domain.step(state, idle, active=np.array([False, True]))
     np.testing.assert_array_equal(step.duration, [0, 1])
     state.workers.close()
+
+
+@pytest.mark.parametrize(
+    ("total", "parts", "expected"), [(16, 2, [8, 8]), (5, 2, [2, 3]), (1, 2, [1]), (7, 3, [2, 2, 3]), (4, 1, [4])]
+)
+def test_shares(total: int, parts: int, expected: list[int]):
+    assert shares(total, parts) == expected
+
+
+@football
+def test_games_in_groups():
+    domain = Football("pass_and_shoot", 3, groups=2)
+    assert [member.spec.num_envs for member in domain.groups()] == [1, 2]
+    assert domain.spec.num_envs == 3
+    for lost, member in enumerate(domain.groups(), start=1):
+        member.lost = lost
+    assert domain.restarts == 3
+    alone = Football("pass_and_shoot", 3)
+    assert alone.groups() == [alone]
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
