@@ -22,6 +22,7 @@ def test_cells_differ_from_each_other(name: str, scale: str):
     configs = [dataclasses.replace(cell.config, name="") for cell in cells]
     assert len(set(configs)) == len(configs) or name == "baseline-search"  # there, draws may repeat
     suites = {"minatar-table": {"minatar"}, "atari-table": {"atari"}, "teams-table": {"toy", "teams"}}
+    suites |= {"dqn-reference": {"minatar"}}
     suites |= {"football-table": {"football"}, "football-temperature": {"football"}}
     usual = {"minatar" if scale == "two-core" else "atari"}
     assert {cell.config.domain.name.partition("/")[0] for cell in cells} == suites.get(name, usual)
@@ -30,7 +31,7 @@ def test_cells_differ_from_each_other(name: str, scale: str):
 def test_the_table_has_every_method_on_every_game():
     cells = STUDIES["minatar-table"].cells("two-core")
     methods = Counter(cell.method for cell in cells)
-    assert len(methods) == 9
+    assert len(methods) == 8
     assert set(methods.values()) == {len(GAMES)}
     assert min(cell.config.frames for cell in cells) == 1_000_000
 

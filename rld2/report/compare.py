@@ -146,14 +146,15 @@ def _differing(words: str, runs: Sequence[Run], value: Callable[[Run], Any]) -> 
     return [f"{words}: {'; '.join(parts)}"] if len(groups) > 1 else []
 
 
-def normalise(
+def common_scale(
     methods: Sequence[str], tasks: Sequence[str], entries: Mapping[tuple[str, str], Entry]
-) -> tuple[dict[str, Scores], str]:
-    """Scores on one scale, by method, and how that was done. Atari alone has a human to compare with."""
+) -> tuple[Callable[[str, Any], Any], str]:
+    """What puts a task's scores (a number or an array) on the scale of all, and its name. Atari alone has a human to
+    compare with."""
     best = {task: max(entries[method, task].interval.mean for method in methods) for task in tasks}
     human = all(task.startswith(ATARI) for task in tasks)
 
-    def scaled(task: str, score: float) -> float:
+    def scaled(task: str, score: Any) -> Any:
         return human_normalised(task.removeprefix(ATARI), score) if human else score / best[task]
 
     for task, mean in best.items():
@@ -163,6 +164,14 @@ def normalise(
         words = "human-normalised, 0 is random play and 1 the human of the published table"
     else:
         words = "raw scores divided by the best method's mean on each task"
+    return scaled, words
+
+
+def normalise(
+    methods: Sequence[str], tasks: Sequence[str], entries: Mapping[tuple[str, str], Entry]
+) -> tuple[dict[str, Scores], str]:
+    """Scores on the common scale, by method, and its name."""
+    scaled, words = common_scale(methods, tasks, entries)
     return {
         method: as_scores([[scaled(task, score) for score in entries[method, task].scores] for task in tasks])
         for method in methods

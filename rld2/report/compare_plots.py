@@ -1,6 +1,7 @@
 """What each method had reached after how many frames, or how many minutes, one picture a task."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -12,12 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
 
-from rld2.report.compare import Comparison
+from rld2.report.aggregate import bootstrap, iqm
+from rld2.report.compare import Comparison, common_scale
 from rld2.report.plots import INK, RESOLUTION, SMOOTHING, Curve, smooth, style, unit
 from rld2.report.tables import over_seeds
 
 ACROSS, PANEL = 3, (4.6, 3.4)  # pictures in a row; inches of each
 COLORS = mpl.color_sequences["tab10"]
+POINTS, CURVE_RESAMPLES = 40, 2_000  # of the curve over all tasks
 
 Axis = Literal["frames", "minutes"]
 
@@ -31,12 +34,12 @@ class Band(NamedTuple):
     high: np.ndarray
 
 
-def band(curves: Sequence[Curve], axis: Axis = "frames") -> Band:
-    """All seeds of all curves, where every one of them is known: a mean never gains or loses a seed on its way.
+Line = tuple[np.ndarray, np.ndarray]  # where a seed's returns are known, and they
 
-    Logs of different runs need not report after the same frames; between two reports a line is straight.
-    A seed in which no episode ended has no line and does not count, nor does a log without times on an axis of minutes.
-    """
+
+def seed_lines(curves: Sequence[Curve], axis: Axis = "frames") -> list[Line]:
+    """Of every seed of all curves. One in which no episode ended has none, nor has a log without times on an axis of
+    minutes."""
     lines = []
     for curve in curves:
         at = curve.frames if axis == "frames" else curve.minutes
@@ -46,6 +49,15 @@ def band(curves: Sequence[Curve], axis: Axis = "frames") -> Band:
             known = ~np.isnan(returns)
             if known.any():
                 lines.append((at[known], returns[known]))
+    return lines
+
+
+def band(curves: Sequence[Curve], axis: Axis = "frames") -> Band:
+    """All seeds of all curves, where every one of them is known: a mean never gains or loses a seed on its way.
+
+    Logs of different runs need not report after the same frames; between two reports a line is straight.
+    """
+    lines = seed_lines(curves, axis)
     if not lines:
         return Band(*(np.zeros(0) for _ in range(4)))
     first, last = max(at[0] for at, _ in lines), min(at[-1] for at, _ in lines)
@@ -57,10 +69,56 @@ def band(curves: Sequence[Curve], axis: Axis = "frames") -> Band:
     return Band(grid, *points.T)
 
 
+def efficiency(comparison: Comparison, axis: Axis = "frames") -> dict[str, Band]:
+    """By method: the IQM over seeds and tasks of returns on a common scale, with its stratified bootstrap interval, as
+    far as every run is known. Nothing where the comparison has no aggregates."""
+    found = comparison.aggregates
+    if found is None:
+        return {}
+    cells = {(m, t): comparison.entries[m, t] for m in comparison.methods for t in found.tasks}
+    lines = {cell: seed_lines([run.curve for run in entry.runs], axis) for cell, entry in cells.items()}
+    everyone = [line for those in lines.values() for line in those]
+    if not all(lines.values()):
+        return {}
+    first, last = max(at[0] for at, _ in everyone), min(at[-1] for at, _ in everyone)
+    if first >= last:
+        return {}
+    scaled, _ = common_scale(comparison.methods, found.tasks, comparison.entries)
+    grid, bands = np.linspace(first, last, POINTS), {}
+    for method in comparison.methods:
+        seeds = min(len(lines[method, task]) for task in found.tasks)
+        by_task = [[scaled(t, np.interp(grid, *line)) for line in lines[method, t][:seeds]] for t in found.tasks]
+        estimate = bootstrap(iqm, np.moveaxis(np.asarray(by_task), -1, 0).swapaxes(-1, -2), resamples=CURVE_RESAMPLES)
+        ends = (estimate.low, estimate.high) if seeds > 1 else (np.full(POINTS, np.nan),) * 2
+        bands[method] = Band(grid, estimate.value, *ends)
+    return bands
+
+
 def curves_figure(comparison: Comparison, axis: Axis = "frames") -> Figure:
-    tasks = comparison.tasks
-    across = min(ACROSS, len(tasks))
-    down = math.ceil(len(tasks) / across)
+    """A picture a task, and one of all tasks together if there are aggregates."""
+    pictures = {task: {} for task in comparison.tasks}
+    for (method, task), entry in comparison.entries.items():
+        pictures[task][method] = band([run.curve for run in entry.runs], axis)
+    if comparison.aggregates is not None and (together := efficiency(comparison, axis)):
+        pictures[f"IQM of {len(comparison.aggregates.tasks)} tasks"] = together
+    colors = {method: COLORS[index % len(COLORS)] for index, method in enumerate(comparison.methods)}
+    figure, panels = _panels(len(pictures))
+    handles = {}
+    for axes, (title, bands) in zip(panels, pictures.items(), strict=True):
+        style(axes, title)
+        for method in comparison.methods:
+            if method in bands:
+                handles.setdefault(method, _draw(axes, bands[method], colors[method]))
+        size, letter = unit(axes.get_xlim()[1])
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _, s=size, le=letter: f"{x / s:g}{le if x else ''}"))
+    _legend(figure, handles, f"training episodes by {axis}: mean and 95 % interval over seeds")
+    return figure
+
+
+def _panels(number: int) -> tuple[Figure, list[Axes]]:
+    across = min(ACROSS, number)
+    down = math.ceil(number / across)
     figure = Figure(
         figsize=(across * PANEL[0], down * PANEL[1] + 0.5),
         dpi=RESOLUTION,
@@ -68,29 +126,66 @@ def curves_figure(comparison: Comparison, axis: Axis = "frames") -> Figure:
     )
     FigureCanvasAgg(figure)
     panels = figure.subplots(down, across, squeeze=False).ravel()
-    for axes in panels[len(tasks) :]:
+    for axes in panels[number:]:
         axes.set_visible(False)
-    handles = {}
-    for task, axes in zip(tasks, panels, strict=False):
-        style(axes, task)
-        for index, method in enumerate(comparison.methods):
-            entry = comparison.entries.get((method, task))
-            if entry is not None:
-                line = _draw(axes, band([run.curve for run in entry.runs], axis), COLORS[index % len(COLORS)])
-                handles.setdefault(method, line)
-        size, letter = unit(axes.get_xlim()[1])
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _, s=size, le=letter: f"{x / s:g}{le if x else ''}"))
-    title = f"training episodes by {axis}: mean and 95 % interval over seeds"
+    return figure, list(panels[:number])
+
+
+def _legend(figure: Figure, handles: dict[str, object], title: str) -> None:
     figure.legend(
         list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False, labelcolor=INK,
         title=title,
     )  # fmt: skip
+
+
+class Varied(NamedTuple):
+    """A method's name as a study gives it: what is varied, its value, and the rest, which names a line."""
+
+    what: str
+    value: int
+    line: str
+
+
+def varied(method: str) -> Varied | None:
+    """Of "top-p, N = 4", "RL-D2 FKL, K = 8" or "plan of 16"; None where no number is varied."""
+    found = re.fullmatch(r"(?:(?P<line>.*), )?(?P<what>[NK]|plan)(?: = | of )(?P<value>\d+)(?P<more>, .*)?", method)
+    if found is None:
+        return None
+    line = f"{found['line'] or ''}{found['more'] or ''}".removeprefix(", ")
+    return Varied(found["what"], int(found["value"]), line)
+
+
+def scores_figure(comparison: Comparison) -> Figure | None:
+    """Final scores against the number that the methods differ in; None where there is none, or hardly any values."""
+    names = {method: varied(method) for method in comparison.methods}
+    known = {method: name for method, name in names.items() if name is not None}
+    whats = {name.what for name in known.values()}
+    if len(whats) != 1 or len({name.value for name in known.values()}) < 3:
+        return None
+    lines = list(dict.fromkeys(name.line for name in known.values()))
+    figure, panels = _panels(len(comparison.tasks))
+    handles = {}
+    for axes, task in zip(panels, comparison.tasks, strict=True):
+        style(axes, task)
+        for index, line in enumerate(lines):
+            points = sorted(
+                (name.value, comparison.entries[method, task].interval)
+                for method, name in known.items()
+                if name.line == line and (method, task) in comparison.entries
+            )
+            if points:
+                columns = [np.asarray(column, float) for column in zip(*(i for _, i in points), strict=True)]
+                shown = Band(np.asarray([value for value, _ in points], float), *columns)
+                handles.setdefault(line or "score", _draw(axes, shown, COLORS[index % len(COLORS)], marker="o"))
+        values = sorted({name.value for name in known.values()})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(values, [str(value) for value in values])
+    _legend(figure, handles, f"score by {whats.pop()}: mean and 95 % interval over seeds")
     return figure
 
 
-def _draw(axes: Axes, shown: Band, color: object) -> object:
-    marker = "o" if len(shown.at) == 1 else None  # a line through one point is invisible
+def _draw(axes: Axes, shown: Band, color: object, marker: str | None = None) -> object:
+    marker = "o" if len(shown.at) == 1 else marker  # a line through one point is invisible
     (line,) = axes.plot(shown.at, shown.mean, color=color, linewidth=2.0, marker=marker)
     if not np.isnan(shown.low).all():
         axes.fill_between(shown.at, shown.low, shown.high, color=color, alpha=0.18, linewidth=0)

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from rld2.report.aggregate import Estimate
 from rld2.report.compare import SETTINGS, Aggregates, Comparison, Entry, Run
+from rld2.report.compare_plots import seed_lines
 from rld2.report.grid import WARNING, Cell, Grid, transposed
-from rld2.report.tables import UNKNOWN, number
+from rld2.report.tables import UNKNOWN, number, over_seeds
 
 WIDEST = 6  # tasks that stand side by side; more of them become rows
 INTERVAL = "95 % t-interval over seeds; one seed has none"
@@ -32,6 +35,25 @@ def scores_grid(comparison: Comparison) -> Grid:
     ]
     grid = Grid("Score", ("method", *tasks), rows, tuple(notes))
     return transposed(grid)._replace(header=("task", *methods)) if len(tasks) > WIDEST else grid
+
+
+def equal_time_grid(comparison: Comparison) -> Grid | None:
+    """Where every run of a task stood when the shortest one ended; None where times are not known."""
+    lines = {cell: seed_lines([r.curve for r in entry.runs], "minutes") for cell, entry in comparison.entries.items()}
+    if not all(lines.values()):
+        return None
+    ends = {t: min(at[-1] for (_, own), ls in lines.items() if own == t for at, _ in ls) for t in comparison.tasks}
+
+    def cell(method: str, task: str) -> Cell:
+        if (method, task) not in lines:
+            return Cell(UNKNOWN)
+        reached = [float(np.interp(ends[task], at, returns)) for at, returns in lines[method, task]]
+        return Cell(_with_ends(*over_seeds(reached)))
+
+    rows = tuple((Cell(m), *(cell(m, t) for t in comparison.tasks)) for m in comparison.methods)
+    header = ("method", *(f"{task}, {ends[task]:.1f} min" for task in comparison.tasks))
+    note = "Return of training episodes when the shortest run of the task ended; mean over seeds and 95 % t-interval."
+    return Grid("At equal time", header, rows, (note,))
 
 
 def _score(entry: Entry | None) -> Cell:

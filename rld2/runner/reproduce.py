@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from rld2.report.compare import Run, compare
-from rld2.report.compare_plots import Axis, curves_figure
-from rld2.report.compare_tables import as_record, grids, table_records
+from rld2.report.compare_plots import Axis, curves_figure, scores_figure
+from rld2.report.compare_tables import as_record, equal_time_grid, grids, table_records
 from rld2.report.grid import Grid, to_csv, to_latex, to_markdown
 from rld2.report.plots import read_curve, save
 from rld2.report.win_rate import best_mean, greatest_grid
@@ -207,6 +207,15 @@ def gather(planned: Sequence[Planned]) -> list[Run]:
     return runs
 
 
+def trained(planned: Sequence[Planned]) -> list[Run]:
+    """The finished runs, each once, however many ways it was evaluated."""
+    done = [p for p in planned if p.job.done]
+    return [
+        read_run(p.job.folder, p.cell.method, p.cell.evaluations[0].file)._replace(folder=p.job.folder.name)
+        for p in done
+    ]
+
+
 def _win_rates(planned: Sequence[Planned]) -> list[Grid]:
     """Of football, where the paper's table shows another statistic than the final score."""
     found: dict[tuple[str, str], list[float]] = {}
@@ -218,13 +227,20 @@ def _win_rates(planned: Sequence[Planned]) -> list[Grid]:
 
 
 def write_page(name: str, study: Study, scale: str, planned: Sequence[Planned], folder: Path) -> bool:
-    """README.md, the table in three formats, results.json and curves.png; False while no run is done."""
+    """README.md, the table in three formats, results.json, curves.png and, where a number is varied, scores.png; False
+    while no run is done."""
     runs = gather(planned)
     if not runs:
         return False
     comparison = compare(runs)
     tables = grids(comparison) + _win_rates(planned)
-    save(curves_figure(comparison, study.axis), folder / "curves.png")
+    if study.axis == "minutes" and (timed := equal_time_grid(comparison)) is not None:
+        tables.append(timed)
+    pictures = ["![Learning curves](curves.png)\n"]
+    save(curves_figure(compare(trained(planned)), study.axis), folder / "curves.png")
+    if (scores := scores_figure(comparison)) is not None:
+        save(scores, folder / "scores.png")
+        pictures.insert(0, "![Scores](scores.png)\n")
     done = sum(p.job.done for p in planned)
     page = [
         f"# {name}\n",
@@ -233,7 +249,7 @@ def write_page(name: str, study: Study, scale: str, planned: Sequence[Planned], 
         f"{done} of {len(planned)} runs are done. Made by `rld2 reproduce {name} --scale {scale}`.\n",
         "## Seen\n",
         *(to_markdown(grid) for grid in tables),
-        "![Learning curves](curves.png)\n",
+        *pictures,
     ]
     write_text(folder / "README.md", "\n".join(page))
     write_text(folder / "table.tex", "\n".join(to_latex(grid) for grid in tables))

@@ -22,6 +22,12 @@ STUDIES: dict[str, Study] = {
         "(Breakout 20,600) need episodes far beyond the step cap of 10,000 used here.",
         macro_actions.minatar_table,
     ),
+    "dqn-reference": _study(
+        "Nothing: this is DQN beside the published scores of the MinAtar repository's DQN at 1M frames (about 7 in "
+        "Asterix, 9 in Breakout, 47 in Freeway, 1 in Seaquest, 33 in Space Invaders).",
+        "All six actions, sticky actions 0.1, 1M frames, one seed; evaluation episodes are cut after 10,000 steps.",
+        macro_actions.dqn_reference,
+    ),
     "atari-table": _study(
         "RL-D2 has the highest mean human-normalised score of 56 games and is ahead on 36 of them (100M samples, 3 "
         "seeds; docs/paper-statistics.md computes these numbers again).",

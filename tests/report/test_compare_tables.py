@@ -4,11 +4,20 @@ import csv
 import io
 import json
 
+import numpy as np
 import pytest
 
-from rld2.report.compare import compare
-from rld2.report.compare_tables import as_record, differences_grid, grids, scores_grid, table_records
+from rld2.report.compare import Run, compare
+from rld2.report.compare_tables import (
+    as_record,
+    differences_grid,
+    equal_time_grid,
+    grids,
+    scores_grid,
+    table_records,
+)
 from rld2.report.grid import Cell, to_csv, to_markdown
+from rld2.report.plots import Curve
 from tests.report.runs import run
 
 A1, A2 = run("a", "t1", [10.0, 12.0, 14.0]), run("a", "t2", [1.0, 1.0, 1.0])
@@ -109,3 +118,17 @@ def test_everything_can_be_written_as_json():
     assert record["aggregates"]["first"] == "a"
     assert record["aggregates"]["resamples"] == 50
     assert as_record(compare([A1]))["aggregates"] is None
+
+
+def test_runs_at_equal_time():
+    """The shortest run of the task took 2 minutes: there the others stood between two of their reports."""
+
+    def timed(method: str, minutes: list[float], returns: list[float]) -> Run:
+        log = Curve(np.arange(1.0, 1 + len(minutes)), np.asarray(minutes), np.asarray(returns)[:, None])
+        return run(method, "t", [9.0], curve=log)
+
+    grid = equal_time_grid(compare([timed("a", [1.0, 2.0], [3.0, 5.0]), timed("b", [1.0, 3.0], [2.0, 8.0])]))
+    assert grid is not None
+    assert grid.header == ("method", "t, 2.0 min")
+    assert [[cell.text for cell in row] for row in grid.rows] == [["a", "5.00"], ["b", "5.00"]]
+    assert equal_time_grid(compare([run("a", "t", [1.0])])) is None
