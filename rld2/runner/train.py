@@ -78,15 +78,19 @@ def train(
     anew = resume is None or checkpoint.latest(checkpoints) is None
     state = setup.loop.init(setup.keys) if anew else run.restore(folder, setup)
     done = int(np.mean(state.frames))
-    if done < config.frames and (anew or not setup.domain.spec.traceable):
-        for _ in range(setup.loop.warm_iterations):
-            state = setup.loop.warm(state)
-    frames = saved = int(np.mean(state.frames))
-    with Logger(folder, config.frames, frames if anew else done) as logger, stop_requests() as asked:
+    with Logger(folder, config.frames, done) as logger, stop_requests() as asked:
         last = config.seed + config.seeds - 1
         logger.say(f"{config.name}: {config.frames:,} frames, seeds {config.seed}..{last}, in {folder}")
         if needs is not None:
             logger.say(needs)
+        fills = done < config.frames and (anew or not setup.domain.spec.traceable)
+        for _ in range(setup.loop.warm_iterations if fills else 0):
+            state = setup.loop.warm(state)
+            if stop := asked():  # there is nothing to save yet: what goes on later fills its replay again
+                logger.say(f"stopped by {stop} before it learned; continue with: rld2 train --resume {folder}")
+                setup.loop.close()
+                return Trained(folder, done, False, setup, state)
+        frames = saved = int(np.mean(state.frames))
         started = time.monotonic()
         relay = Relay(config, folder, phase, [] if anew else log.read(folder))
         while frames < config.frames:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,23 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 SMALL = ["--domain.num-envs=4", "--agent.rollout=4", "--agent.minibatches=1", "--agent.epochs=1", "--log-frames=64"]
+
+
+def test_stopped_before_its_replay_is_full_a_run_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    @contextmanager
+    def impatient() -> Iterator[Callable[[], str]]:
+        yield lambda: "SIGINT"
+
+    config = tiny(agent=FKL, frames=200, out=tmp_path / "run")
+    with monkeypatch.context() as patched:
+        patched.setattr("rld2.runner.train.stop_requests", impatient)
+        stopped = train(config)
+    assert not stopped.finished
+    assert "stopped by SIGINT before it learned; continue with" in " ".join(capsys.readouterr().out.split())
+    assert checkpoint.latest(stopped.folder / run.CHECKPOINTS) is None
+    assert train(config, resume=stopped.folder).finished
 
 
 @pytest.mark.slow
