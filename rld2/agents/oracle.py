@@ -1,6 +1,6 @@
 """Oracles: supervised learning of scores, on one half of the loci, or of classes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from rld2.agents.optimise import OptimiserConfig, apply_gradient, soft_update
 from rld2.networks.oracle import (
+    POOLED,
     Classifier,
     EvaluationOracle,
     OracleNetwork,
@@ -25,6 +26,7 @@ from rld2.types import Acted, ActSpec, Agent, Batch, Dataset, EnvSpec, TimeStep,
 
 FOLDS = {"tuning": 0, "evaluation": 1}  # of the loci: what each learns from
 ROLES = (*FOLDS, "classifier")
+AT_ONCE = 64  # sequences whose features are computed together
 Oracle = TuningOracle | EvaluationOracle | Classifier
 
 
@@ -39,10 +41,13 @@ class OracleConfig:
     optimiser: OptimiserConfig = OptimiserConfig(1e-3, final_share=0.02, max_gradient_norm=1.0)
     batch_size: int = 64
     average_rate: float = 0.005  # by which the averaged weights follow
+    ridge: float = 1.0  # penalty of the linear model it starts from, in units of a feature's variance
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise ValueError(f"role must be one of {list(ROLES)}, got {self.role!r}")
+        if self.ridge <= 0.0:
+            raise ValueError(f"ridge must be positive, got {self.ridge}")
 
     @property
     def fold(self) -> int:
@@ -57,17 +62,41 @@ class OracleState(NamedTuple):
     updates: Int[Array, ""]
 
 
+class Fitted(NamedTuple):
+    """A linear model of standardised features."""
+
+    weight: Float[Array, "f o"]
+    centre: Float[Array, " f"]
+    spread: Float[Array, " f"]
+
+
+def fit(network: OracleNetwork, tokens: Int[Array, "n k"], targets: Float[Array, "n o"], ridge: float) -> Fitted:
+    """Ridge regression on what the network's filters find; the network itself is left as it is."""
+    rows = len(tokens) // AT_ONCE * AT_ONCE if len(tokens) > AT_ONCE else len(tokens)  # the last few do not matter
+    parts = tokens[:rows].reshape(-1, min(rows, AT_ONCE), tokens.shape[1])
+    found = jax.lax.map(lambda part: network.features(one_hot(part, network.vocab)), parts).reshape(rows, -1)
+    centre, spread = jnp.mean(found, axis=0), jnp.std(found, axis=0) + 1e-3
+    x = (found - centre) / spread
+    gram = x.T @ x / rows + ridge * jnp.eye(x.shape[1])
+    return Fitted(jnp.linalg.solve(gram, x.T @ targets[:rows] / rows), centre, spread)
+
+
 def make_oracle(
     config: OracleConfig,
     spec: EnvSpec,
     total_frames: int,
     complement: tuple[int, ...] | None,
     motifs: list[np.ndarray],
+    tokens: Int[np.ndarray, "n k"],
     targets: Float[np.ndarray, " n"],
     classes: tuple[str, ...] = (),
 ) -> Agent:
-    """`motifs` are log-odds matrices its filters start from. `targets` are the scores it learns from, for their scale;
-    of a classifier, numbers of `classes`."""
+    """`motifs` are log-odds matrices its filters start from; where there are more of them than filters for them, those
+    that tell most. `targets` are the scores of `tokens`; of a classifier, numbers of `classes`.
+
+    It starts as the linear model of what its filters find: thousands of sequences are enough for that one, and few for
+    a network that starts from nothing.
+    """
     optimiser = config.optimiser.build()
     mean, spread = float(np.mean(targets)), float(np.std(targets))
     if not spread > 0.0:
@@ -79,9 +108,35 @@ def make_oracle(
         role = TuningOracle if config.role == "tuning" else EvaluationOracle
         return role(network, Scale(jnp.asarray(mean, jnp.float32), jnp.asarray(spread, jnp.float32)))
 
+    outputs = max(1, len(classes))
+    wanted = np.eye(outputs)[targets.astype(int)] if classes else (targets[:, None] - mean) / spread
+    wanted, sequences = jnp.asarray(wanted - wanted.mean(axis=0), jnp.float32), jnp.asarray(tokens)
+    most = len(motifs) if config.network.motifs is None else min(config.network.motifs, len(motifs))
+
+    def network_of(key: Key[Array, ""], shape: OracleNetworkConfig, motifs: list[np.ndarray]) -> OracleNetwork:
+        return OracleNetwork(key, shape, complement, spec.action.vocab, motifs, outputs)
+
+    def started(key: Key[Array, ""]) -> OracleNetwork:
+        network = network_of(key, config.network, motifs[:most])
+        if most < len(motifs):
+            everything = network_of(key, replace(config.network, filters=0, channels=0), motifs)
+            weight = fit(everything, sequences, wanted, config.ridge).weight
+            telling = jnp.sum(jnp.abs(weight).reshape(POOLED, len(motifs), outputs), axis=(0, 2))
+            chosen = jnp.sort(jax.lax.top_k(telling, most)[1])
+            find = everything.find
+            network = eqx.tree_at(
+                lambda n: (n.find.weight, n.find.bias),
+                network,
+                (
+                    network.find.weight.at[..., :most].set(find.weight[..., chosen]),
+                    network.find.bias.at[:most].set(find.bias[chosen]),
+                ),
+            )
+        start = fit(network, sequences, wanted, config.ridge)
+        return eqx.tree_at(lambda n: (n.linear, n.centre, n.spread), network, tuple(start))
+
     def init(key: Key[Array, ""]) -> OracleState:
-        outputs = max(1, len(classes))
-        oracle = named(OracleNetwork(key, config.network, complement, spec.action.vocab, motifs, outputs))
+        oracle = named(started(key))
         copy = jax.tree.map(jnp.array, oracle, is_leaf=eqx.is_array)
         return OracleState(oracle, copy, optimiser.init(eqx.filter(oracle, eqx.is_array)), jnp.zeros((), jnp.int32))
 

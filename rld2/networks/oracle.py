@@ -15,12 +15,14 @@ from rld2.networks.layers import MLP
 
 MOTIF_SCALE = 0.5  # of log-odds: a site then changes the activation by a few units
 THRESHOLD = 0.6  # of a motif's best score: what weaker sites give is cut off
+POOLED = 3  # features of a filter
 
 
 @dataclass(frozen=True)
 class OracleNetworkConfig:
     filters: int = 64  # that start at random, beside those that start as motifs
-    width: int = 15  # letters a filter sees; longer motifs lose their least informative ends
+    motifs: int | None = None  # how many of the known ones: those that tell most about the scores; None: all
+    width: int = 19  # letters a filter sees; longer motifs lose their least informative ends
     channels: int = 24  # of the second layer, which sees how sites lie to each other; 0: none
     hidden: int = 64
     dropout: float = 0.3  # of what was found in the whole sequence
@@ -28,6 +30,8 @@ class OracleNetworkConfig:
     def __post_init__(self) -> None:
         if self.width < 3 or self.width % 2 == 0:
             raise ValueError(f"width of the oracle's filters must be odd and 3 or more, got {self.width}")
+        if self.motifs is not None and self.motifs < 1:
+            raise ValueError(f"motifs must be 1 or more, or None for all, got {self.motifs}")
         if min(self.filters, self.channels) < 0 or self.hidden < 1:
             raise ValueError(f"filters, channels and hidden must not be negative, got {self}")
         if not 0.0 <= self.dropout < 1.0:
@@ -51,13 +55,15 @@ def motif_filters(motifs: list[Float[np.ndarray, "_ v"]], width: int) -> tuple[n
 
 
 class OracleNetwork(eqx.Module):
-    """Filters on both strands, the strongest and the mean answer of each, and a second layer for their arrangement."""
+    """Filters on both strands, what each found in the whole sequence, and a second layer for their arrangement."""
 
     find: StrandConvolution
     mix: StrandConvolution | None
     arrange: StrandConvolution | None
     readout: MLP
     linear: Float[Array, "f o"]
+    centre: Float[Array, " f"]  # of the features where training began, and their spread; not learned
+    spread: Float[Array, " f"]
     dropout: float = eqx.field(static=True)
     vocab: int = eqx.field(static=True)
 
@@ -91,24 +97,33 @@ class OracleNetwork(eqx.Module):
             self.mix = StrandConvolution(key_mix, strands * filters, channels, 1, inner)
             outer = None if complement is None else strand_swap(2 * channels)
             self.arrange = StrandConvolution(key_arrange, strands * channels, channels, 11, outer, dilation=2)
-        features = 2 * (filters + channels)
-        self.readout = MLP(key_readout, (features, config.hidden, num_out), final_scale=0.1)
+        features = POOLED * (filters + channels)
+        self.readout = MLP(key_readout, (features, config.hidden, num_out), final_scale=0.0)
         self.linear = jnp.zeros((features, num_out))
+        self.centre, self.spread = jnp.zeros(features), jnp.ones(features)
         self.dropout, self.vocab = config.dropout, vocab
 
     def _pooled(self, x: Float[Array, "*b k c"], channels: int) -> list[Float[Array, "*b f"]]:
-        """The strongest and the mean answer of each filter, whatever strand it was found on."""
+        """Of each filter, whatever strand it answered on: its strongest answer, their mean, and one between them, which
+        also hears weak sites."""
         by_strand = x.reshape(*x.shape[:-1], -1, channels)
-        return [jnp.max(by_strand, axis=(-3, -2)), jnp.mean(by_strand, axis=(-3, -2)) * x.shape[-2] ** 0.5]
+        answers, places = jax.nn.relu(by_strand), x.shape[-2] * by_strand.shape[-2]
+        between = jax.nn.logsumexp(by_strand / MOTIF_SCALE, axis=(-3, -2)) - np.log(places)
+        return [jnp.max(answers, axis=(-3, -2)), jnp.mean(answers, axis=(-3, -2)) * x.shape[-2] ** 0.5, between]
 
-    def __call__(self, letters: Float[Array, "b k v"], key: Key[Array, ""] | None = None) -> Float[Array, "b o"]:
-        """`letters` are one-hot or probabilities; with a key, features are dropped as in training."""
-        found = jax.nn.relu(self.find(letters))
+    def features(self, letters: Float[Array, "b k v"]) -> Float[Array, "b f"]:
+        """What was found in sequences whose letters are one-hot or probabilities."""
+        found = self.find(letters)
         features = self._pooled(found, self.find.bias.shape[0])
         if self.mix is not None and self.arrange is not None:
-            arranged = jax.nn.relu(self.arrange(jax.nn.relu(self.mix(found))))
+            arranged = self.arrange(jax.nn.relu(self.mix(jax.nn.relu(found))))
             features += self._pooled(arranged, self.arrange.bias.shape[0])
-        x = jnp.concatenate(features, axis=-1)
+        return jnp.concatenate(features, axis=-1)
+
+    def __call__(self, letters: Float[Array, "b k v"], key: Key[Array, ""] | None = None) -> Float[Array, "b o"]:
+        """With a key, features are dropped as in training."""
+        centre, spread = jax.lax.stop_gradient((self.centre, self.spread))
+        x = (self.features(letters) - centre) / spread
         if key is not None and self.dropout:
             kept = jax.random.bernoulli(key, 1.0 - self.dropout, x.shape)
             x = jnp.where(kept, x / (1.0 - self.dropout), 0.0)

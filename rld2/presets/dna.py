@@ -34,7 +34,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     synthetic = name == "synthetic"
     data = DataConfig(name)
     start = start_of(name)
-    network = OracleNetworkConfig(filters=16 if synthetic else 64)
+    network = OracleNetworkConfig(filters=16 if synthetic else 64, motifs=256)
     oracle = OracleConfig(data, "tuning", network)
     pretrain = PretrainConfig(data, SMALL)
     finetune = FinetuneConfig(start, temperature=TemperatureConfig(budget=0.5))

@@ -11,7 +11,7 @@ import pytest
 from rld2.agents.drakes import DrakesConfig, make_drakes
 from rld2.agents.finetune import FinetuneConfig, Start, draw_pairs, make_finetune
 from rld2.agents.optimise import OptimiserConfig
-from rld2.agents.oracle import OracleConfig, make_oracle
+from rld2.agents.oracle import OracleConfig, fit, make_oracle
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood, make_pretrain
 from rld2.agents.search import SearchConfig, _first_of_each, make_search
@@ -21,10 +21,18 @@ from rld2.diffusion.schedule import Schedule
 from rld2.domains.sequences import BlackBox, SequenceDomain, function_named
 from rld2.losses.temperature import TemperatureConfig
 from rld2.networks.heads import Backbone
-from rld2.networks.oracle import Classifier, EvaluationOracle, OracleNetworkConfig, TuningOracle
+from rld2.networks.oracle import (
+    Classifier,
+    EvaluationOracle,
+    OracleNetwork,
+    OracleNetworkConfig,
+    TuningOracle,
+    motif_filters,
+)
 from rld2.runner.dataset_loop import build_dataset
 from rld2.runner.loop import build
 from rld2.runner.sequences import nothing_to_draw, rows_of
+from rld2.sequences.motifs import Motif, count
 from rld2.sequences.vocabulary import DNA
 from rld2.types import ActSpec, beginning
 from tests.exact import assert_refused, key
@@ -198,7 +206,7 @@ def test_an_oracle_learns_and_has_its_role(role: Any, kind: type):
     scores = 5.0 + np.mean((tokens == 1) | (tokens == 2), axis=1)  # the same on both strands
     config = OracleConfig(role=role, network=OracleNetworkConfig(filters=4, width=3, channels=0, hidden=8, dropout=0.0))
     spec = SequenceDomain("test", DNA, 12, 1, reward).spec
-    agent = make_oracle(config, spec, 64 * 200, (3, 2, 1, 0), [], scores)
+    agent = make_oracle(config, spec, 64 * 200, (3, 2, 1, 0), [], tokens, scores)
     loop = build_dataset(rows_of(tokens, scores, np.zeros((400, 1))), agent, 200)
     state, _ = loop.advance(loop.init(jnp.stack([key(0)])))
     oracle = jax.tree.map(lambda x: x[0], agent.policy(state.learner))
@@ -209,7 +217,37 @@ def test_an_oracle_learns_and_has_its_role(role: Any, kind: type):
     with pytest.raises(ValueError, match="makes none"):
         agent.act(oracle, beginning(jnp.zeros((1, 1))), None, key(0), None)
     with pytest.raises(ValueError, match="nothing to learn"):
-        make_oracle(config, spec, 1, (3, 2, 1, 0), [], np.ones(5))
+        make_oracle(config, spec, 1, (3, 2, 1, 0), [], tokens[:5], np.ones(5))
+
+
+def test_an_oracle_starts_from_the_motifs_that_tell_most():
+    """Of three motifs with room for one, the one whose sites are paid for; and its first guess is already good."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, 4, (300, 20)).astype(np.int32)
+    motifs = [Motif(name, np.eye(4)[DNA.encode(name)]) for name in ("GATTA", "CCGTC", "ACACA")]
+    scores = count(tokens, [motifs[1]])[:, 0].astype(np.float32)
+    odds = [motif.log_odds for motif in motifs]
+    network = OracleNetworkConfig(filters=1, motifs=1, width=5, channels=0, hidden=4)
+    spec = SequenceDomain("test", DNA, 20, 1, reward).spec
+    agent = make_oracle(OracleConfig(network=network, ridge=0.01), spec, 64, (3, 2, 1, 0), odds, tokens, scores)
+    oracle = agent.policy(jax.jit(agent.init)(key(0)))
+    kernel, bias = motif_filters(odds, 5)
+    np.testing.assert_allclose(oracle.network.find.weight[..., 0], kernel[..., 1], rtol=1e-5)
+    np.testing.assert_allclose(oracle.network.find.bias[0], bias[1], rtol=1e-5)
+    assert np.corrcoef(oracle(jax.nn.one_hot(tokens, 4)), scores)[0, 1] > 0.7
+
+
+def test_the_first_guess_is_ridge_regression():
+    rng = np.random.default_rng(1)
+    tokens = jnp.asarray(rng.integers(0, 4, (60, 9)).astype(np.int32))
+    target = rng.normal(size=(60, 2)).astype(np.float32)
+    network = OracleNetwork(key(0), OracleNetworkConfig(filters=2, width=3, channels=0), (3, 2, 1, 0), 4, [])
+    x = np.asarray(network.features(jax.nn.one_hot(tokens, 4)), np.float64)
+    z = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-3)
+    expected = np.linalg.solve(z.T @ z + 60 * 0.5 * np.eye(z.shape[1]), z.T @ target)
+    found = fit(network, tokens, jnp.asarray(target), 0.5)
+    np.testing.assert_allclose(found.weight, expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found.centre, x.mean(axis=0), rtol=1e-4, atol=1e-5)
 
 
 def test_a_classifier_learns_what_is_what():
@@ -219,7 +257,7 @@ def test_a_classifier_learns_what_is_what():
     network = OracleNetworkConfig(filters=4, width=3, channels=0, hidden=8, dropout=0.0)
     config = OracleConfig(role="classifier", network=network, optimiser=OptimiserConfig(1e-2))
     spec = SequenceDomain("test", DNA, 12, 1, reward).spec
-    agent = make_oracle(config, spec, 64 * 400, (3, 2, 1, 0), [], labels, ("poor", "rich"))
+    agent = make_oracle(config, spec, 64 * 400, (3, 2, 1, 0), [], tokens, labels, ("poor", "rich"))
     loop = build_dataset(rows_of(tokens, labels, np.zeros((400, 1))), agent, 400)
     state, _ = loop.advance(loop.init(jnp.stack([key(0)])))
     classifier = jax.tree.map(lambda x: x[0], agent.policy(state.learner))
@@ -269,6 +307,7 @@ def test_mistakes():
     assert_refused(SearchConfig(), "method", "x", "method of search must be one of")
     assert_refused(SearchConfig(), "population", 1, "population must be 2 or more")
     assert_refused(OracleConfig(), "role", "x", "role must be one of")
+    assert_refused(OracleConfig(), "ridge", 0.0, "ridge must be positive")
     assert_refused(PretrainConfig(), "draws", "x", "draws must be one of")
     assert_refused(DrakesConfig(), "last", 0, "last must be 1 or more")
     with pytest.raises(ValueError, match="must be 'oracle', 'true' or a Python function"):

@@ -139,7 +139,7 @@ def test_parts_are_put_together_in_their_order():
 
 
 def test_mistakes():
-    for field, value in (("width", 4), ("filters", -1), ("dropout", 1.0)):
+    for field, value in (("width", 4), ("filters", -1), ("motifs", 0), ("dropout", 1.0)):
         assert_refused(OracleNetworkConfig(), field, value, "got")
     with pytest.raises(ValueError, match="needs filters"):
         OracleNetwork(key(0), OracleNetworkConfig(filters=0), COMPLEMENT, 4, [])
