@@ -189,6 +189,11 @@ MUTATIONS = [
     Mutation(COMPARE, "low <= top_high and high >= top_low", "high >= top.interval.mean", "test_best_and_what"),
     Mutation(GUIDANCE, "logits + strength * (gain", "logits + (gain", "test_guidance_by_a_linear_reward"),
     Mutation(GUIDANCE, "wanted + strength * (wanted", "wanted + (wanted", "test_classifier_free_guidance"),
+    Mutation(
+        "agents/oracle.py", "ridge * jnp.eye", "0.0 * jnp.eye", "agents/test_sequence_design.py::test_the_first_guess"
+    ),
+    Mutation("report/compare_plots.py", "np.interp(grid, *line)", "line[1][-1] + 0 * grid", "test_all_tasks_together"),
+    Mutation("report/compare_tables.py", "min(at[-1] for", "max(at[-1] for", "test_runs_at_equal_time"),
     Mutation(FINETUNE, "jnp.log(weights), shape", "jnp.zeros_like(weights), shape", DESIGN + "raises_the_reward[fkl]"),
     Mutation(FINETUNE, "[new, old[", "[old[: new.shape[0]], old[", DESIGN + "remembers_the_last_groups"),
     Mutation(PARTICLES, "promise - moved.promise", "promise", GUIDED + "test_weights_are_of_the_step_alone"),
