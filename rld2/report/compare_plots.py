@@ -3,10 +3,11 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -131,7 +132,7 @@ def _panels(number: int) -> tuple[Figure, list[Axes]]:
     return figure, list(panels[:number])
 
 
-def _legend(figure: Figure, handles: dict[str, object], title: str) -> None:
+def _legend(figure: Figure, handles: dict[str, Artist], title: str) -> None:
     figure.legend(
         list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False, labelcolor=INK,
         title=title,
@@ -184,7 +185,7 @@ def scores_figure(comparison: Comparison) -> Figure | None:
     return figure
 
 
-def _draw(axes: Axes, shown: Band, color: object, marker: str | None = None) -> object:
+def _draw(axes: Axes, shown: Band, color: Any, marker: str | None = None) -> Artist:
     marker = "o" if len(shown.at) == 1 else marker  # a line through one point is invisible
     (line,) = axes.plot(shown.at, shown.mean, color=color, linewidth=2.0, marker=marker)
     if not np.isnan(shown.low).all():
