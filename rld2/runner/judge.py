@@ -158,7 +158,7 @@ def _likeness(tokens: Int[np.ndarray, "n k"], data: DataConfig) -> list[Row]:
     best = corpus.tokens[metrics.top_rows(corpus.scores)]
     size = corpus.vocabulary.size
     rows = [row("3-mer correlation, top 1 %", metrics.word_correlation(tokens, best, 3, size))]
-    motifs = known_motifs(data, "all")
+    motifs = known_motifs(data)
     if motifs:
         seen = metrics.motif_correlation(tokens, best, motifs, corpus.vocabulary)
         rows.append(row("motif correlation, top 1 %", seen, f"{len(motifs)} motifs"))

@@ -124,7 +124,7 @@ def _oracle(agent: OracleConfig, domain: DomainConfig, frames: int, log_frames: 
     vocabulary = corpus.vocabulary
     place = SequenceDomain(domain.name, vocabulary, corpus.length, domain.num_envs, _nothing)
     complement = tuple(int(x) for x in vocabulary.complement) if vocabulary.has_strands else None
-    motifs = [motif.log_odds for motif in known_motifs(agent.data, "all")]
+    motifs = [motif.log_odds for motif in known_motifs(agent.data)]
     classes = corpus.label_names if agent.role == "classifier" else ()
     learner = make_oracle(agent, place.spec, frames, complement, motifs, tokens, targets, classes)
     rows = rows_of(tokens, targets, np.zeros((len(tokens), 1)))

@@ -11,12 +11,12 @@ from jaxtyping import Bool, Float, Int
 
 from rld2.sequences import synthetic
 from rld2.sequences.files import read
-from rld2.sequences.motifs import Motif, read_jaspar, read_meme
+from rld2.sequences.motifs import Motif, read_jaspar
 from rld2.sequences.vocabulary import DNA, Vocabulary
 
 FOLDER_VARIABLE = "RLD2_DATA"
 HEPG2, DHS = "lentimpra_hepg2.tsv.gz", "dhs_4celltypes_200bp.tsv.gz"
-JASPAR, CONSENSUS = "JASPAR2024_CORE_vertebrates_non-redundant_pfms_jaspar.txt", "grelu_jaspar_2024_consensus.meme"
+JASPAR = "JASPAR2024_CORE_vertebrates_non-redundant_pfms_jaspar.txt"
 HELD_OUT = 0.1  # of the loci, where the data themselves do not say
 OTHER_STRAND = "_Reversed:"  # ends the name of a locus that was measured the other way round
 
@@ -170,11 +170,10 @@ def pretraining_sequences(config: DataConfig) -> Sequences:
     return Sequences(DNA, tokens, regions.tokens[regions.held_out])
 
 
-def known_motifs(config: DataConfig, which: Literal["consensus", "all"] = "consensus") -> list[Motif]:
-    """Of synthetic data those that were planted; of real DNA those of JASPAR, by families or all; else none."""
+def known_motifs(config: DataConfig) -> list[Motif]:
+    """Of synthetic data those that were planted; of real DNA those of JASPAR; else none."""
     if config.name == "synthetic":
         return [factor.motif for factor in synthetic.FACTORS]
     if config.name == "file":
         return []
-    place = folder(config)
-    return read_meme(place / CONSENSUS) if which == "consensus" else read_jaspar(place / JASPAR)
+    return read_jaspar(folder(config) / JASPAR)

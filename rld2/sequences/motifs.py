@@ -1,4 +1,4 @@
-"""Motifs as matrices: JASPAR and MEME files, and where sequences contain them, on either strand."""
+"""Motifs as matrices: JASPAR files, and where sequences contain them, on either strand."""
 
 import re
 from pathlib import Path
@@ -54,34 +54,6 @@ def read_jaspar(path: Path) -> list[Motif]:
                 motifs.append(Motif(name, counted / counted.sum(axis=1, keepdims=True)))
     if not motifs:
         raise ValueError(f"{path} holds no motifs in JASPAR's format")
-    return motifs
-
-
-def read_meme(path: Path) -> list[Motif]:
-    """Probabilities in rows of positions, under "MOTIF name" and "letter-probability matrix: ... w= n"."""
-    if not path.is_file():
-        raise ValueError(f"no motif file at {path}; give one in MEME's format")
-    motifs: list[Motif] = []
-    name, left, rows = "", 0, []
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if text.startswith("MOTIF"):
-            name = text.removeprefix("MOTIF").strip()
-        elif text.startswith("letter-probability matrix"):
-            found = re.search(r"w=\s*(\d+)", text)
-            if found is None:
-                raise ValueError(f"{path} line {number}: the matrix of motif {name!r} does not say its width (w=)")
-            left, rows = int(found[1]), []
-        elif left and text.strip():
-            row = [float(x) for x in text.split()]
-            if len(row) != DNA.size:
-                raise ValueError(f"{path} line {number}: expected {DNA.size} probabilities, got {len(row)}")
-            rows.append(row)
-            left -= 1
-            if not left:
-                matrix = np.array(rows)
-                motifs.append(Motif(name, matrix / matrix.sum(axis=1, keepdims=True)))
-    if not motifs:
-        raise ValueError(f"{path} holds no motifs in MEME's format")
     return motifs
 
 

@@ -386,20 +386,3 @@ def test_a_saturated_budget_can_be_insisted_on():
     with pytest.warns(UserWarning, match="sit at its minimum"):
         FKLConfig(num_samples=2, temperature=TemperatureConfig(budget=0.7, allow_saturated_budget=True))
     FKLConfig(num_samples=2, temperature=TemperatureConfig("greedy", budget=0.7))
-
-
-# The planner.
-
-
-def test_of_a_plan_the_first_action_is_valued_and_played():
-    config = dataclasses.replace(CONFIG, plan=3)
-    agent, state = program(config)[0], program(config)[0].init(jax.random.key(0))
-    acted = jax.jit(agent.act, static_argnums=4)(
-        agent.policy(state), beginning(jnp.ones((4, 3))), None, jax.random.key(1), None
-    )
-    length = SPEC.action.length
-    assert acted.chain is not None
-    assert acted.chain.shape[-1] == 3 * length
-    np.testing.assert_array_equal(acted.action, acted.chain[-1, :, :length])
-    assert state.online.policy.action == SPEC.action.repeated(3)
-    assert state.online.critic(jnp.ones((4, state.online.policy.torso.num_out)), acted.action[:, None]).shape == (4, 1)

@@ -66,5 +66,4 @@ def test_real_data():
     assert regions.held_out.sum() == 4565
     parts = pretraining_sequences(DataConfig("hepg2"))
     assert len(parts.training) == 39_254 + 12_298
-    assert len(known_motifs(DataConfig("hepg2"))) == 182
-    assert len(known_motifs(DataConfig("hepg2"), "all")) == 879
+    assert len(known_motifs(DataConfig("hepg2"))) == 879

@@ -5,7 +5,7 @@ import pytest
 
 from rld2.sequences import metrics
 from rld2.sequences.kmers import MarkovChain, correlation, word_counts, word_counts_by_sequence
-from rld2.sequences.motifs import Motif, count, read_jaspar, read_meme
+from rld2.sequences.motifs import Motif, count, read_jaspar
 from rld2.sequences.vocabulary import DNA
 
 
@@ -86,17 +86,12 @@ def test_motifs_are_counted_on_both_strands():
 
 
 def test_motif_files(tmp_path):
-    jaspar, meme = tmp_path / "x.txt", tmp_path / "x.meme"
+    jaspar = tmp_path / "x.txt"
     jaspar.write_text(">M1 one\nA [ 4 0 ]\nC [ 0 1 ]\nG [ 0 1 ]\nT [ 0 2 ]\n")
-    meme.write_text("MEME version 4\n\nMOTIF one\nletter-probability matrix: alength= 4 w= 2\n1 0 0 0\n0 .25 .25 .5\n")
-    for motifs in (read_jaspar(jaspar), read_meme(meme)):
-        np.testing.assert_allclose(motifs[0].probability, [[1, 0, 0, 0], [0, 0.25, 0.25, 0.5]])
+    np.testing.assert_allclose(read_jaspar(jaspar)[0].probability, [[1, 0, 0, 0], [0, 0.25, 0.25, 0.5]])
     jaspar.write_text(">M1\nX [ 1 ]\n")
     with pytest.raises(ValueError, match="line 2: expected a letter"):
         read_jaspar(jaspar)
-    meme.write_text("MOTIF one\nletter-probability matrix: w= 1\n1 0\n")
-    with pytest.raises(ValueError, match="line 3: expected 4 probabilities, got 2"):
-        read_meme(meme)
 
 
 def test_top_rows():
