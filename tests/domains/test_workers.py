@@ -4,11 +4,13 @@ import functools
 import gc
 import os
 import re
+import sys
+import threading
 
 import psutil
 import pytest
 
-from rld2.domains.workers import Replaced, WorkerError, Workers
+from rld2.domains.workers import Replaced, WorkerError, Workers, _no_script
 from tests.domains.faulty import Counter
 
 
@@ -77,3 +79,21 @@ def test_the_same_loss_has_the_same_successor():
 def test_who_cannot_start_is_an_error():
     with pytest.raises(WorkerError, match=r"environment 0: its process failed \(OSError: no such game\) while it sta"):
         Workers(functools.partial(Counter, broken=True), [1])
+
+
+def test_threads_hide_the_script_one_after_the_other():
+    """What is hidden is the whole process's: two at once would leave it hidden for good."""
+    script, entered = sys.modules["__main__"], threading.Event()
+
+    def other() -> None:
+        with _no_script():
+            entered.set()
+
+    thread = threading.Thread(target=other)
+    with _no_script():
+        thread.start()
+        assert not entered.wait(0.2)
+        assert sys.modules["__main__"] is not script
+    thread.join(60)
+    assert entered.is_set()
+    assert sys.modules["__main__"] is script
