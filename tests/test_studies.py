@@ -3,14 +3,21 @@
 import dataclasses
 from collections import Counter
 
+import equinox as eqx
+import jax
 import pytest
 
 from rld2.agents.fkl import FKLConfig
 from rld2.agents.rkl import RKLConfig
 from rld2.domains.minatar import GAMES
+from rld2.networks.heads import Denoiser
+from rld2.networks.layers import num_parameters
+from rld2.presets import preset
+from rld2.presets.atari import SCALED_HEADS
 from rld2.runner.config import TrainConfig
 from rld2.studies import STUDIES, study
 from rld2.studies.scales import SCALES, vary
+from rld2.types import ActionSpec
 from tests.tiny import tiny
 
 
@@ -83,6 +90,21 @@ def test_larger_networks_are_not_given_more_samples_of_the_same_data():
         for cell in STUDIES[name].cells("paper"):
             if isinstance(cell.config.agent, FKLConfig):
                 assert samples_per_insert(cell.config) == 4, cell.title
+
+
+def test_the_scaled_presets_are_the_cells_of_the_study():
+    cells = {cell.method: cell.config for cell in STUDIES["scaling"].cells("paper") if "breakout" in cell.config.name}
+    for length, heads in SCALED_HEADS.items():
+        own = preset(f"atari/breakout/paper-scaled-{length}")
+        studied = cells[f"K = {length}, {heads} heads"]
+        assert dataclasses.replace(studied, name=own.name) == own
+
+
+def test_the_papers_transformer_has_four_hundred_thousand_parameters():
+    agent = preset("atari/breakout/paper").agent
+    assert isinstance(agent, FKLConfig)
+    make = eqx.Partial(Denoiser, jax.random.key(0), ActionSpec((18,) * 4), 512, agent.policy.denoiser, None)
+    assert 3.6e5 < num_parameters(eqx.filter_eval_shape(make)) < 4.4e5
 
 
 def test_the_papers_budgets():

@@ -31,13 +31,15 @@ def bootstrap(data: Transition, spec: EnvSpec) -> Bootstrap:
     reward, factor, last = n_step(first.reward, discount, ended)
 
     def pick(x: Array, index: Int[Array, " b"]) -> Array:
+        if x.shape[1] == 1:  # one step: there is no choice, and a gather costs time
+            return x[:, 0]
         return jnp.take_along_axis(x, index.reshape((-1,) + (1,) * (x.ndim - 1)), axis=1)[:, 0]
 
-    observation = jax.tree.map(lambda x: pick(x, last + 1), data.observation)
-    legal = None if data.legal is None else pick(data.legal, last + 1)
+    observation = jax.tree.map(lambda x: pick(x[:, 1:], last), data.observation)
+    legal = None if data.legal is None else pick(data.legal[:, 1:], last)
     if spec.can_truncate:
-        cut = pick(data.truncated, last)
-        final = jax.tree.map(lambda x: pick(x, last), data.final_observation)
+        cut = pick(first.truncated, last)
+        final = jax.tree.map(lambda x: pick(x, last), first.final_observation)
         observation = jax.tree.map(
             lambda f, o: jnp.where(cut.reshape((-1,) + (1,) * (o.ndim - 1)), f, o), final, observation
         )

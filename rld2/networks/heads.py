@@ -32,10 +32,16 @@ class Backbone:
     width: int = 32
     layers: int = 1
     heads: int = 1
+    projection: int = 0  # transformer: width of a linear layer between state and modulation; 0: none
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"network kind must be one of {list(KINDS)}, got {self.kind!r}")
+        if self.projection < 0 or (self.projection and self.kind not in ("transformer", "mlp")):
+            raise ValueError(
+                f"projection must be 0 (none) or a width, and is of a transformer (or the mlp of its size), got "
+                f"{self.projection} for {self.kind!r}"
+            )
         if min(self.width, self.layers, self.heads) < 1 or self.width % self.heads:
             raise ValueError(f"width must be a multiple of heads and all sizes positive, got {self}")
 
@@ -48,7 +54,8 @@ class Backbone:
             return DilatedNetwork(key, spec.length, spec.vocab, num_condition, self.width, self.layers, steps)
 
         def transformer() -> Transformer:
-            return Transformer(key, spec.length, spec.vocab, num_condition, self.width, self.layers, self.heads, steps)
+            sizes = (spec.length, spec.vocab, num_condition, self.width, self.layers, self.heads, steps)
+            return Transformer(key, *sizes, projection=self.projection)
 
         if self.kind == "transformer":
             return transformer()

@@ -52,6 +52,7 @@ class Transformer(eqx.Module):
     token: Float[Array, "v+1 d"]
     position: Float[Array, "k d"]
     blocks: tuple[Block, ...]
+    project: Linear | None  # of the state, before it modulates
     modulate: Linear
     step: Float[Array, "n+1 m"] | None  # what reverse step n adds to the modulation
     width: int = eqx.field(static=True)
@@ -66,13 +67,16 @@ class Transformer(eqx.Module):
         layers: int,
         heads: int,
         steps: int | None,
+        projection: int = 0,
     ):
+        """`projection`: width of a linear layer between state and modulation; 0 has none."""
         key_token, key_position, key_modulate, *keys = jax.random.split(key, 3 + layers)
         self.token = 0.5 * jax.random.normal(key_token, (vocab + 1, width))
         self.position = 0.5 * jax.random.normal(key_position, (length, width))
         self.blocks = tuple(Block(k, width, heads) for k in keys)
         size = (layers * MODULATIONS + 2) * width
-        modulate = Linear(key_modulate, num_condition, size)
+        self.project = Linear(jax.random.fold_in(key, 1), num_condition, projection) if projection else None
+        modulate = Linear(key_modulate, projection or num_condition, size)
         # gates start near 1, so that every residual branch takes part from the first update
         gates = jnp.zeros((layers * MODULATIONS + 2, width)).at[jnp.array(self._gates(layers))].set(1.0)
         self.modulate = eqx.tree_at(lambda m: m.bias, modulate, gates.reshape(-1))
@@ -88,7 +92,7 @@ class Transformer(eqx.Module):
 
         `state` is (b, c), or (b, k, c) where every position has its own embedding.
         """
-        modulation = self.modulate(state)
+        modulation = self.modulate(state if self.project is None else self.project(state))
         return modulation[:, None, None] if state.ndim == 2 else modulation[:, None]
 
     def __call__(

@@ -19,6 +19,7 @@ from rld2.networks.heads import Backbone
 from rld2.runner.config import AgentConfig, TrainConfig
 
 STEP_CAP = 27_000
+SCALED_HEADS = {4: 2, 8: 4, 16: 6}  # by macro length, of the paper's scaling appendix
 
 
 def presets_of(game: str) -> dict[str, TrainConfig]:
@@ -135,6 +136,18 @@ def _paper_baselines(domain: DomainConfig, diffusion: PolicyConfig) -> dict[str,
     }
 
 
+def _scaled(length: int, heads: int, domain: DomainConfig, fkl: FKLConfig) -> tuple[DomainConfig, FKLConfig]:
+    """Longer macro-actions with more heads; from K = 8 on twice the batch, and environments that keep four samples to
+    an insert. That width grows with heads: not stated in the paper."""
+    transformer = dataclasses.replace(fkl.critic, width=80 * heads, heads=heads)
+    policy = dataclasses.replace(fkl.policy, denoiser=transformer)
+    batch = 64 if length == 4 else 128
+    return (
+        dataclasses.replace(domain, macro=length, num_envs=batch // 4),
+        dataclasses.replace(fkl, policy=policy, critic=transformer, batch_size=batch),
+    )
+
+
 def _paper_scale(game: str) -> dict[str, TrainConfig]:
     """The table of the paper's appendix, its scaled-up networks, and R2D2 with its own paper's sizes.
 
@@ -152,21 +165,37 @@ def _paper_scale(game: str) -> dict[str, TrainConfig]:
         life_loss=False,  # not stated in the paper
         clip_rewards=True,  # not stated in the paper
     )
-    transformer = Backbone(width=80, layers=3, heads=1)
+    transformer = Backbone(
+        width=80,
+        layers=3,
+        heads=1,
+        projection=80,  # "linear projections for conditioning"; with their width, as the paper has, 4e5 parameters
+    )
     fkl = FKLConfig(
         policy=PolicyConfig(
             steps=None,  # N = K: not stated in the paper
+            schedule="linear",  # not stated in the paper
+            step_conditioning=True,  # its mu takes n; how: not stated in the paper
             denoiser=transformer,
             embedding=512,  # not stated in the paper
             lstm=512,
         ),
         critic=transformer,
-        optimiser=OptimiserConfig(
-            1e-4
-        ),  # of actor and critic; gradient norm and Adam's epsilon: not stated in the paper
+        # of actor and critic; what follows the rate: not stated in the paper
+        optimiser=OptimiserConfig(1e-4, final_share=1.0, max_gradient_norm=10.0, adam_epsilon=1e-5),
         temperature=TemperatureConfig(
-            mode="dual", budget=1.0, final_budget=0.1, schedule="linear", decay_frames=10_000_000, learning_rate=1e-2
+            mode="dual",
+            budget=1.0,
+            final_budget=0.1,
+            schedule="linear",
+            decay_frames=10_000_000,
+            learning_rate=1e-2,
+            initial=1.0,  # not stated in the paper
         ),
+        entropy=0.0,  # the paper has no such term
+        policy_weight=1.0,  # not stated in the paper
+        critic_updates=1,  # not stated in the paper
+        huber=10.0,  # in units of the targets' spread: not stated in the paper
         num_samples=16,  # not stated in the paper
         n_step=1,  # not stated in the paper
         unroll=32,  # with the burn-in: 40
@@ -180,8 +209,6 @@ def _paper_scale(game: str) -> dict[str, TrainConfig]:
         capacity=5_000_000,
         prefill=100_000,  # not stated in the paper
     )
-    wider = dataclasses.replace(transformer, width=160, heads=2)  # that width grows with heads: not stated in the paper
-    scaled = dataclasses.replace(fkl, policy=dataclasses.replace(fkl.policy, denoiser=wider), critic=wider)
     r2d2 = R2D2Config(  # R2D2's own sizes: not stated in the paper
         embedding=512,
         lstm=512,
@@ -198,7 +225,7 @@ def _paper_scale(game: str) -> dict[str, TrainConfig]:
     )
     methods: dict[str, tuple[DomainConfig, AgentConfig]] = {
         "paper": (domain, fkl),
-        "paper-scaled": (domain, scaled),
+        **{f"paper-scaled-{length}": _scaled(length, heads, domain, fkl) for length, heads in SCALED_HEADS.items()},
         "r2d2": (dataclasses.replace(domain, macro=1, clip_rewards=False), r2d2),
     } | _paper_baselines(domain, fkl.policy)
     return {
@@ -206,11 +233,11 @@ def _paper_scale(game: str) -> dict[str, TrainConfig]:
             name=f"atari/{game}/{kind}",
             domain=domain,
             agent=agent,
-            frames=100_000_000,
+            frames=500_000_000 if kind in ("paper-scaled-8", "paper-scaled-16") else 100_000_000,
             log_frames=50_000,
             checkpoint_frames=1_000_000,
             evaluation_episodes=100,  # not stated in the paper
-            evaluation_step_cap=STEP_CAP,
+            evaluation_step_cap=STEP_CAP,  # not stated in the paper
         )
         for kind, (domain, agent) in methods.items()
     }

@@ -3,6 +3,7 @@
 from typing import Any
 
 from rld2.domains import atari, minatar
+from rld2.presets.atari import SCALED_HEADS
 from rld2.runner.queue import Evaluation
 from rld2.runner.reproduce import Cell
 from rld2.studies.scales import SCALES, Scale
@@ -96,7 +97,7 @@ def scaling(scale: Scale) -> list[Cell]:
     IMPALA-Macro, which has nothing to grow."""
     small, cells = scale is TWO_CORE, []
     for game in scale.games if small else FOUR_GAMES:
-        for length, heads in ((4, 2), (8, 4), (16, 6)):
+        for length, heads in SCALED_HEADS.items():
             for grown in sorted({2, heads}):
                 sizes = {"width": grown * scale.head_width, "heads": grown}
                 changes: dict[str, Any] = {

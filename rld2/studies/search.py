@@ -18,11 +18,11 @@ def dqn_macro_search(scale: Scale) -> list[Cell]:
         "epsilon 0.001": {"agent__final_epsilon": 0.001},
         "epsilon 0.1": {"agent__final_epsilon": 0.1},
     }
-    return [
-        Cell(name, scale.config("dqn-macro", game, **changes), scale.seeds)
-        for game in scale.games
-        for name, changes in ways.items()
-    ]
+    cells = []
+    for game in scale.games:
+        cells += [Cell(name, scale.config("dqn-macro", game, **changes), scale.seeds) for name, changes in ways.items()]
+        cells.append(Cell("RL-D2 FKL, for reference", scale.config("fkl", game), scale.seeds))
+    return cells
 
 
 _REPLAY = {

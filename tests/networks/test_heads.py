@@ -105,6 +105,12 @@ def test_the_flat_network_has_as_many_parameters(nvec, width, layers, condition,
     np.testing.assert_allclose(count("mlp"), count("transformer"), rtol=0.02)
 
 
+@pytest.mark.parametrize(("kind", "projection"), [("transformer", -1), ("independent", 8), ("convolutional", 8)])
+def test_a_projection_is_of_a_transformer(kind, projection: int):
+    with pytest.raises(ValueError, match="projection must be 0"):
+        Backbone(kind, projection=projection)
+
+
 @every_kind
 def test_the_critic_values_each_action_by_itself(kind):
     network, state, action = critic(kind), normal(0, 2, C), integers(1, 2, 2, 4, 3)

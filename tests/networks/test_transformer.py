@@ -2,6 +2,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from rld2.networks.transformer import Transformer
 from tests.exact import softmax
@@ -10,8 +11,8 @@ from tests.networks.filled import filled, integers, normal, quick_key
 K, V, C, D = 3, 4, 5, 8
 
 
-def transformer(layers: int = 2, heads: int = 2, steps: int | None = None) -> Transformer:
-    return filled(lambda: Transformer(jax.random.key(0), K, V, C, D, layers, heads, steps))
+def transformer(layers: int = 2, heads: int = 2, steps: int | None = None, projection: int = 0) -> Transformer:
+    return filled(lambda: Transformer(jax.random.key(0), K, V, C, D, layers, heads, steps, projection))
 
 
 @eqx.filter_jit
@@ -29,7 +30,8 @@ def linear(layer, x: np.ndarray) -> np.ndarray:
 
 def by_hand(network: Transformer, tokens: np.ndarray, state: np.ndarray) -> np.ndarray:
     """One sequence (k,) in one state (c,), as the paper's appendix describes the layers."""
-    modulation = linear(network.modulate, state).reshape(-1, D)
+    projected = state if network.project is None else linear(network.project, state)
+    modulation = linear(network.modulate, projected).reshape(-1, D)
     x = np.asarray(network.token)[tokens] + np.asarray(network.position)
     for i, block in enumerate(network.blocks):
         shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = modulation[6 * i : 6 * i + 6]
@@ -44,8 +46,9 @@ def by_hand(network: Transformer, tokens: np.ndarray, state: np.ndarray) -> np.n
     return norm(x) * (modulation[-1] + 1.0) + modulation[-2]
 
 
-def test_features_are_those_of_the_formulas():
-    network, tokens, state = transformer(), integers(0, V + 1, 2, 3, K), normal(1, 2, C)
+@pytest.mark.parametrize("projection", [0, 2])
+def test_features_are_those_of_the_formulas(projection: int):
+    network, tokens, state = transformer(projection=projection), integers(0, V + 1, 2, 3, K), normal(1, 2, C)
     got = features(network, tokens, state)
     for b in range(2):
         for s in range(3):

@@ -33,7 +33,8 @@ SMALL = [
 
 
 METHODS = ("fkl", "rkl", "dqn", "dqn-macro", "impala", "impala-macro", "ppo")
-KINDS = (*METHODS, "paper", "paper-scaled", "r2d2", *(f"paper-{method}" for method in METHODS[1:]))
+SCALED = tuple(f"paper-scaled-{length}" for length in (4, 8, 16))
+KINDS = (*METHODS, "paper", *SCALED, "r2d2", *(f"paper-{method}" for method in METHODS[1:]))
 BACKBONES = {"denoiser", "critic"}
 SIZES = {"embedding": 16, "lstm": 16, "hidden": (16,), "batch_size": 4, "capacity": 1_000, "prefill": 130}
 

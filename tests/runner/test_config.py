@@ -24,7 +24,7 @@ RKL_AS = ("ppo", "mappo", "ippo", "mat", "autoregressive")
 SEARCHES = ("best-of-n", "genetic", "cross-entropy")
 KINDS = {
     **dict.fromkeys(RKL_AS, "rkl"),
-    **dict.fromkeys(("paper", "paper-scaled", "kl-0.1", "kl-1", "kl-10"), "fkl"),
+    **dict.fromkeys(("paper", *(f"paper-scaled-{length}" for length in (4, 8, 16)), "kl-0.1", "kl-1", "kl-10"), "fkl"),
     **dict.fromkeys(SEARCHES, "search"),
     "judge": "oracle",
     "classifier": "oracle",
