@@ -17,8 +17,9 @@ from rld2.agents.optimise import OptimiserConfig, apply_gradient
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import generator, held, token_type
 from rld2.diffusion.elbo import elbo_estimate
+from rld2.diffusion.pairs import Pairs, draw_pairs
 from rld2.diffusion.schedule import Schedule
-from rld2.losses.kl import mirror_descent_weights, pair_terms, rkl_loss
+from rld2.losses.kl import mirror_descent_weights, rkl_loss, step_terms
 from rld2.losses.temperature import TemperatureConfig, effective_sample_size, kl_to_uniform, solve
 from rld2.types import Agent, Batch, EnvSpec, Metrics, Rollout, Updated
 
@@ -93,23 +94,6 @@ class FinetuneState(NamedTuple):
     remembered: Remembered
 
 
-class Pairs(NamedTuple):
-    """Reverse steps drawn from the chains of m samples, s of each."""
-
-    before: Int[Array, "m s k"]
-    after: Int[Array, "m s k"]
-    step: Int[Array, "m s"]
-
-
-def draw_pairs(key: Key[Array, ""], chain: Int[Array, "m states k"], number: int) -> Pairs:
-    """One step from each of `number` equal stretches of the chain: together as uniform as single draws, less noisy."""
-    samples, steps = chain.shape[0], chain.shape[1] - 1
-    place = (jnp.arange(number) + jax.random.uniform(key, (samples, number))) / number
-    index = jnp.minimum((place * steps).astype(jnp.int32), steps - 1)
-    rows = jnp.arange(samples)[:, None]
-    return Pairs(chain[rows, index], chain[rows, index + 1], steps - index)
-
-
 def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pretrained: Policy) -> Agent:
     optimiser = config.optimiser.build()
     config.temperature.check(spec.num_envs)
@@ -164,7 +148,7 @@ def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pret
         def loss(policy: Policy, pairs: Pairs, action: Int[Array, "m k"]) -> tuple[Float[Array, ""], Metrics]:
             logits = predict(policy, pairs)
             kept = jax.lax.stop_gradient(predict(held(pretrained), pairs))
-            away = pair_terms(logits, kept, pairs.before, pairs.after, None, abar[pairs.step], mask_token)
+            away = step_terms(logits, kept, pairs, schedule, mask_token)
             anchor = multiplicity * jnp.mean(jnp.sum(away.kl, axis=-1))
             if config.divergence == "fkl":  # chains were drawn by their weights
                 clean = jnp.broadcast_to(action[:, None], pairs.before.shape)
@@ -172,7 +156,7 @@ def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pret
                 fit = -jnp.mean(jnp.sum(elbo_estimate(logits, clean, pairs.before == mask_token, weight), axis=-1))
             else:
                 before = jax.lax.stop_gradient(predict(old, pairs))
-                terms = pair_terms(logits, before, pairs.before, pairs.after, None, abar[pairs.step], mask_token)
+                terms = step_terms(logits, before, pairs, schedule, mask_token)
                 fit = multiplicity * jnp.mean(rkl_loss(terms, advantage, config.clip, penalty))
             return fit + config.anchor * anchor, {"policy_loss": fit, "kl_to_pretrained": anchor}
 

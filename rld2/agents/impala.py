@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from rld2.agents.actor_critic import ActorCritic, ActorCriticState, actor_critic
 from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay
 from rld2.agents.policy import FACTORISED, PolicyConfig
+from rld2.diffusion.pairs import all_pairs
 from rld2.diffusion.sample import entropy
 from rld2.losses.returns import following, step_discount
 from rld2.losses.vtrace import vtrace
@@ -76,8 +77,8 @@ def make_impala(config: IMPALAConfig, spec: EnvSpec, total_frames: int) -> Agent
         observation, legal, action = flat
         embedding = networks.policy.torso(observation)
         masks = jnp.full_like(action, spec.action.mask_token)
-        tokens = jnp.stack([masks, action], axis=1)
-        logits = networks.policy.chain_logits(embedding, legal, tokens, jax.random.key(0))[:, 0]
+        drawn = all_pairs(jnp.stack([masks, action], axis=1))
+        logits = networks.policy.step_logits(embedding, legal, drawn, jax.random.key(0))[:, 0]
         parts = jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], axis=-1)[..., 0]
         made = Play(jnp.sum(parts, axis=-1), jnp.sum(entropy(logits), axis=-1), networks.value(embedding))
         return jax.tree.map(lambda x: x.reshape(lead), made)

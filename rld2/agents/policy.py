@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from rld2.agents.sequential import SequentialPolicy
 from rld2.diffusion.elbo import Predict
+from rld2.diffusion.pairs import Pairs
 from rld2.diffusion.sample import Chain, Sampler, legal_logits, sample
 from rld2.diffusion.schedule import Schedule
 from rld2.networks.heads import SEQUENTIAL, Backbone, Denoiser
@@ -98,17 +99,15 @@ class Policy(eqx.Module):
 
         return predict
 
-    def chain_logits(
+    def step_logits(
         self,
         embedding: Float[Array, "b *k d"],
         legal: Bool[Array, "b k v"] | None,
-        tokens: Int[Array, "b steps k"],
+        pairs: Pairs,
         key: Key[Array, ""],
-    ) -> Float[Array, "b steps-1 k v"]:
-        """Logits at every state of a chain that a step leaves from."""
-        before = tokens[:, :-1]
-        step = jnp.broadcast_to(jnp.arange(self.schedule.steps, 0, -1), before.shape[:2])
-        return self.predict(embedding, legal)(before, step)
+    ) -> Float[Array, "b s k v"]:
+        """Logits at what these steps of chains found."""
+        return self.predict(embedding, legal)(pairs.before, pairs.step)
 
     def sample(
         self,

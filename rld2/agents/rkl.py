@@ -9,8 +9,9 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from rld2.agents.actor_critic import ActorCritic, ActorCriticState, actor_critic
 from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay, mean_gradient
-from rld2.agents.policy import AnyPolicy, Policy, PolicyConfig
-from rld2.losses.kl import StepTerms, positions_loss, rkl_loss, step_terms
+from rld2.agents.policy import Policy, PolicyConfig
+from rld2.diffusion.pairs import Pairs, all_pairs, draw_pairs
+from rld2.losses.kl import positions_loss, rkl_loss, step_terms
 from rld2.losses.returns import following, gae, step_discount
 from rld2.losses.temperature import TemperatureConfig, effective_sample_size, kl_to_uniform, solve
 from rld2.types import Acted, ActSpec, Agent, Batch, EnvSpec, Metrics, Rollout, TimeStep, Updated
@@ -25,6 +26,7 @@ class RKLConfig:
     rollout: int = 32  # (macro-)steps of every environment per update
     epochs: int = 4
     minibatches: int = 8
+    pairs: int = 0  # reverse steps of every chain that are learned from, drawn anew for each rollout; 0: all N
     piece: int = 0  # rows of a minibatch whose gradient is computed at a time (docs/speed.md); 0: all
     clip: float = 0.2  # of the single-step ratio
     entropy: float = 0.01  # bonus for the entropy of mu at the positions unmasked in a step
@@ -44,6 +46,8 @@ class RKLConfig:
             raise ValueError(f"RKL has no recurrent policy (policy.lstm must be 0, got {self.policy.lstm}); fkl has")
         if self.piece < 0:
             raise ValueError(f"piece must be 0 (all rows) or a number of rows, got {self.piece}")
+        if self.pairs < 0:
+            raise ValueError(f"pairs must be 0 (all reverse steps) or a number of them, got {self.pairs}")
         if self.kl_penalty not in ("none", "fixed", "exact"):
             raise ValueError(f"kl_penalty must be one of ['none', 'fixed', 'exact'], got {self.kl_penalty!r}")
         if self.policy.sampler.kind == "remask" and self.policy.sampler.remask == "conf":
@@ -72,8 +76,8 @@ class Sample(NamedTuple):
 
     observation: PyTree
     legal: Bool[Array, "*b k v"] | None
-    memory: Memory
-    old_logits: Float[Array, "*b n k v"]
+    pairs: Pairs
+    old_logits: Float[Array, "*b s k v"]
     advantage: Float[Array, "*b"]  # with an axis of players where each has its own
     value_target: Float[Array, "*b"]  # likewise
 
@@ -98,27 +102,18 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         kept = None if chain.kept is None else jnp.moveaxis(chain.kept[:, :, 0], 0, 1)
         tokens = jnp.moveaxis(chain.tokens[:, :, 0], 0, 1)
         at_once = isinstance(policy, Policy) and policy.schedule.steps == 1
-        logits = policy.chain_logits(embedding, step.legal, tokens, key) if at_once else None
+        logits = policy.step_logits(embedding, step.legal, all_pairs(tokens), key) if at_once else None
         memory = Memory(tokens.astype(token_dtype), kept, networks.value(embedding), logits)
         return Acted(chain.action[:, 0], memory, chain=chain.tokens[:, :, 0])
 
-    def logits_of(
-        policy: AnyPolicy, embedding: Float[Array, "b *k d"], sample: Sample, key: Key[Array, ""]
-    ) -> Float[Array, "b n k v"]:
-        """Logits at every state of the stored chains; by the same key, in the same order of components."""
-        return policy.chain_logits(embedding, sample.legal, sample.memory.tokens.astype(jnp.int32), key)
+    def steps_of(memory: Memory, key: Key[Array, ""]) -> Pairs:
+        """Those of the stored chains (t, e) that are learned from."""
+        tokens, kept = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (memory.tokens, memory.kept))
+        few = 0 < config.pairs < tokens.shape[1] - 1
+        return draw_pairs(key, tokens, config.pairs, kept) if few else all_pairs(tokens, kept)
 
-    def terms_of(
-        policy: AnyPolicy, embedding: Float[Array, "b *k d"], sample: Sample, key: Key[Array, ""]
-    ) -> StepTerms:
-        return step_terms(
-            logits_of(policy, embedding, sample, key),
-            sample.old_logits,
-            sample.memory.tokens.astype(jnp.int32),
-            sample.memory.kept,
-            policy.schedule,
-            policy.action.mask_token,
-        )
+    def read(pairs: Pairs) -> Pairs:
+        return pairs._replace(before=pairs.before.astype(jnp.int32), after=pairs.after.astype(jnp.int32))
 
     def of_each(shared: Array, value: Float[Array, "t e *k"]) -> Array:
         """What a step brought the team, as every player's own."""
@@ -144,27 +139,24 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         spread = jnp.std(advantage)
         unit = jnp.maximum(spread, config.advantage_floor)
         scaled = (advantage - jnp.mean(advantage)) / unit
-        parts = (data.observation, data.legal, data.memory)
-        rows = jax.tree.map(lambda x: x.reshape(config.minibatches, -1, *x.shape[2:]), parts)
+        parts = (data.observation, data.legal, data.memory.logits, scaled, value_target)
+        observation, legal, logits, scaled, value_target = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts)
+        pairs = steps_of(data.memory, jax.random.fold_in(key, 1))
 
-        def old(rows: tuple) -> Float[Array, "b n k v"]:
-            observation, legal, memory = rows
-            embedding = networks.policy.torso(observation)
-            empty = jnp.zeros(())
-            return logits_of(networks.policy, embedding, Sample(observation, legal, memory, empty, empty, empty), key)
+        def old(rows: tuple) -> Float[Array, "b s k v"]:
+            observation, legal, pairs = rows
+            return networks.policy.step_logits(networks.policy.torso(observation), legal, read(pairs), key)
 
-        observation, legal, memory = rows
-        # in minibatch-sized pieces: the old policy's logits cost no more memory than a gradient step
-        old_logits = jax.lax.map(old, rows) if memory.logits is None else memory.logits
-        samples = Sample(
-            observation,
-            legal,
-            memory,
-            old_logits,
-            *(x.reshape(config.minibatches, -1, *x.shape[2:]) for x in (scaled, value_target)),
+        if logits is None:
+            # in minibatch-sized pieces: the old policy's logits cost no more memory than a gradient step
+            rows = (observation, legal, pairs)
+            pieces = jax.tree.map(lambda x: x.reshape(config.minibatches, -1, *x.shape[1:]), rows)
+            logits = jax.lax.map(old, pieces).reshape(num_samples, *pairs.before.shape[1:], -1)
+        return (
+            Sample(observation, legal, pairs, logits, scaled, value_target),
+            unit,
+            {"advantage_spread": spread, "value": jnp.mean(value), "explained_variance": explained},
         )
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
-        return flat, unit, {"advantage_spread": spread, "value": jnp.mean(value), "explained_variance": explained}
 
     def temperature_for(advantage: Float[Array, "b *k"], frames: Int[Array, ""]) -> tuple[Float[Array, ""], Metrics]:
         """lambda of the KL penalty: one dual over all samples of the rollout, whose weights are softmax(A / lambda)."""
@@ -192,10 +184,13 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
 
         def loss(networks: ActorCritic, sample: Sample) -> tuple[Float[Array, ""], Metrics]:
             embedding = networks.policy.torso(sample.observation)
-            terms = terms_of(networks.policy, embedding, sample, key_order)
+            policy, pairs = networks.policy, read(sample.pairs)
+            logits = policy.step_logits(embedding, sample.legal, pairs, key_order)  # in the order of the old ones
+            terms = step_terms(logits, sample.old_logits, pairs, policy.schedule, policy.action.mask_token)
+            of_all = policy.schedule.steps / pairs.step.shape[-1]  # sums over all steps, from those drawn
             fit = positions_loss if config.per_position else rkl_loss
-            actor = jnp.mean(fit(terms, sample.advantage, config.clip, temperature))
-            spread = jnp.mean(jnp.sum(terms.entropy, axis=-1))
+            actor = of_all * jnp.mean(fit(terms, sample.advantage, config.clip, temperature))
+            spread = of_all * jnp.mean(jnp.sum(terms.entropy, axis=-1))
             critic = jnp.mean(jnp.square((networks.value(embedding) - sample.value_target) / unit))
             unmasking = jnp.maximum(jnp.sum(terms.unmasks), 1)
             clipped = jnp.sum((jnp.abs(jnp.expm1(terms.log_ratio)) > config.clip) & terms.unmasks) / unmasking
@@ -203,7 +198,7 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
                 "policy_loss": actor,
                 "critic_loss": critic,
                 "entropy": spread / spec.action.length,
-                "kl": jnp.mean(jnp.sum(terms.kl, axis=-1)),
+                "kl": of_all * jnp.mean(jnp.sum(terms.kl, axis=-1)),
                 "clipped": clipped,
             }
             return actor - bonus * spread + 0.5 * config.value_weight * critic, metrics

@@ -3,8 +3,9 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Key
 
+from rld2.diffusion.pairs import Pairs
 from rld2.diffusion.sample import Chain, legal_logits
 from rld2.diffusion.schedule import Schedule
 from rld2.networks.recurrent import RecurrentTorso
@@ -63,16 +64,16 @@ class SequentialPolicy(eqx.Module):
         masks = jnp.full_like(action, self.action.mask_token)
         return Chain(jnp.stack([masks, action]), jnp.swapaxes(log_prob, 0, 1).reshape(1, *shape), None)
 
-    def chain_logits(
+    def step_logits(
         self,
         embedding: Float[Array, "b *k d"],
         legal: Bool[Array, "b k v"] | None,
-        tokens: Int[Array, "b 2 k"],
+        pairs: Pairs,
         key: Key[Array, ""],
     ) -> Float[Array, "b 1 k v"]:
-        """Logits of every component of the action, given those before it."""
+        """Logits of every component of the action (what the one step left), given those before it."""
         length = self.action.length
         order = jax.random.permutation(key, length) if self.permuted else jnp.arange(length)
         condition = self.network.condition(embedding)[:, order]
-        logits = self.network.along(tokens[:, 1, order], condition)[:, jnp.argsort(order)]
+        logits = self.network.along(pairs.after[:, 0, order], condition)[:, jnp.argsort(order)]
         return legal_logits(logits[:, None], self.action, None if legal is None else legal[:, None])

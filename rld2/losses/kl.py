@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from rld2.diffusion.elbo import Noised
+from rld2.diffusion.pairs import Pairs
 from rld2.diffusion.sample import Chain, entropy, restrict
 from rld2.diffusion.schedule import Schedule
 
@@ -54,51 +55,38 @@ def _pairs_at(
 
 
 class StepTerms(NamedTuple):
-    """Of reverse steps of stored chains (n of each), comparing the policy with the one that drew them."""
+    """Of reverse steps of stored chains (s of each), comparing the policy with the one that drew them."""
 
-    log_ratios: Float[Array, "*b n k"]  # log mu_theta - log mu_old of each token unmasked in the step; else 0
-    kl: Float[Array, "*b n"]  # KL(p_theta || p_old) of the step, in closed form
-    entropy: Float[Array, "*b n"]  # of mu, summed over the positions unmasked in the step
-    unmasked: Bool[Array, "*b n k"]  # in the step
+    log_ratios: Float[Array, "*b s k"]  # log mu_theta - log mu_old of each token unmasked in the step; else 0
+    kl: Float[Array, "*b s"]  # KL(p_theta || p_old) of the step, in closed form
+    entropy: Float[Array, "*b s"]  # of mu, summed over the positions unmasked in the step
+    unmasked: Bool[Array, "*b s k"]  # in the step
 
     @property
-    def log_ratio(self) -> Float[Array, "*b n"]:
+    def log_ratio(self) -> Float[Array, "*b s"]:
         """log p_theta(a^{n-1} | a^n) - log p_old(a^{n-1} | a^n)"""
         return jnp.sum(self.log_ratios, axis=-1)
 
     @property
-    def unmasks(self) -> Bool[Array, "*b n"]:
+    def unmasks(self) -> Bool[Array, "*b s"]:
         """The step unmasks something."""
         return jnp.any(self.unmasked, axis=-1)
 
 
 def step_terms(
-    logits: Float[Array, "*b n k v"],
-    old_logits: Float[Array, "*b n k v"],
-    tokens: Int[Array, "*b n+1 k"],
-    kept: Bool[Array, "*b n k v"] | None,
+    logits: Float[Array, "b s k v"],
+    old_logits: Float[Array, "b s k v"],
+    pairs: Pairs,
     schedule: Schedule,
     mask_token: int,
 ) -> StepTerms:
-    """Ratio, KL and entropy of each step; `tokens` in drawing order (a^N first), logits at tokens[..., :-1, :].
+    """Ratio, KL and entropy of each step, from the logits of both policies at what it found.
 
     Schedule terms cancel in the ratio: only positions unmasked in the step count. They do not cancel in the KL, where
-    each masked position is unmasked with probability abar_n. `kept` restricts both policies to the behaviour's sets.
+    each masked position is unmasked with probability abar_n. Both policies are restricted to the sets it drew from.
     """
-    abar = jnp.asarray(schedule.abar[:0:-1], jnp.float32)
-    return pair_terms(logits, old_logits, tokens[..., :-1, :], tokens[..., 1:, :], kept, abar, mask_token)
-
-
-def pair_terms(
-    logits: Float[Array, "*b k v"],
-    old_logits: Float[Array, "*b k v"],
-    before: Int[Array, "*b k"],
-    after: Int[Array, "*b k"],
-    kept: Bool[Array, "*b k v"] | None,
-    abar: Float[Array, "*#b"],
-    mask_token: int,
-) -> StepTerms:
-    """The same of single steps, from `before` to `after`; `abar` is that of each."""
+    before, after, step, kept = pairs
+    abar = jnp.asarray(schedule.abar, jnp.float32)[step]
     is_masked = before == mask_token
     is_unmasked = is_masked & (after != mask_token)
     log_mu = jax.nn.log_softmax(restrict(logits, kept))

@@ -8,6 +8,7 @@ import numpy as np
 
 from rld2.agents.policy import FACTORISED, Policy
 from rld2.agents.rkl import RKLConfig
+from rld2.diffusion.pairs import all_pairs
 from rld2.losses.kl import rkl_loss, step_terms
 from rld2.networks.heads import Backbone
 from rld2.presets import preset
@@ -25,7 +26,7 @@ def test_one_reverse_step_is_the_clipped_surrogate_of_the_joint_ratio():
     action = jnp.asarray(rng.integers(0, (3, 2), (5, 2)), jnp.int32)
     advantage = jnp.asarray(rng.normal(size=5), jnp.float32)
     tokens = jnp.stack([jnp.full_like(action, SPEC.action.mask_token), action], axis=1)
-    terms = step_terms(logits, old, tokens, None, policy.schedule, SPEC.action.mask_token)
+    terms = step_terms(logits, old, all_pairs(tokens), policy.schedule, SPEC.action.mask_token)
     got = rkl_loss(terms, advantage, CLIP, 0.0)
 
     def log_prob(x: jax.Array, row: int) -> float:

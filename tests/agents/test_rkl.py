@@ -164,6 +164,19 @@ def test_tokens_are_stored_whole_for_large_vocabularies():
     assert acted.action.max() > 255
 
 
+def test_some_steps_of_a_chain_stand_for_all():
+    """Sums over steps are estimated without bias; as many as there are, or more, are all of them."""
+    exact = update(CONFIG, rollout()).metrics
+    some = dataclasses.replace(CONFIG, pairs=1)
+    drawn = [update(some, rollout(), seed).metrics["entropy"] for seed in range(200)]
+    error = np.std(drawn) / np.sqrt(len(drawn))
+    assert 0.0 < error < 0.05
+    assert abs(np.mean(drawn) - exact["entropy"]) < 4.0 * error
+    many = update(dataclasses.replace(CONFIG, pairs=9), rollout()).metrics
+    np.testing.assert_array_equal([many[name] for name in exact], list(exact.values()))
+    assert_refused(dataclasses.replace(CONFIG), "pairs", -1, "pairs must be 0")
+
+
 # Advantages.
 
 

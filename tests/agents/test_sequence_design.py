@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rld2.agents.drakes import DrakesConfig, make_drakes
-from rld2.agents.finetune import FinetuneConfig, Start, draw_pairs, make_finetune
+from rld2.agents.finetune import FinetuneConfig, Start, make_finetune
 from rld2.agents.optimise import OptimiserConfig
 from rld2.agents.oracle import OracleConfig, fit, make_oracle
 from rld2.agents.policy import Policy, PolicyConfig
@@ -111,16 +111,6 @@ def test_the_approximate_log_likelihood_is_the_elbo_of_its_grid():
     )
     error = np.std(many, axis=0) / 20.0
     np.testing.assert_array_less(np.abs(np.mean(many, axis=0) - exact), 4.0 * error)
-
-
-def test_pairs_are_steps_of_the_chain_drawn_evenly():
-    chain = jnp.arange(5)[None, :, None] * jnp.ones((3000, 1, 2), jnp.int32)
-    pairs = draw_pairs(key(0), chain, 2)
-    np.testing.assert_array_equal(pairs.after, pairs.before + 1)
-    np.testing.assert_array_equal(pairs.step, 4 - pairs.before[..., 0])
-    assert np.all(np.asarray(pairs.step)[:, 0] > 2)  # one of each half
-    odd = np.asarray(draw_pairs(key(1), chain, 3).step)
-    np.testing.assert_allclose(np.bincount(odd.ravel())[1:] / odd.size, 0.25, atol=0.02)
 
 
 @pytest.mark.parametrize("kind", ["fkl", "rkl"])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rld2.diffusion.elbo import DRAWS, elbo_estimate, elbo_exact, log_likelihood
+from rld2.diffusion.pairs import all_pairs
 from rld2.diffusion.sample import Chain, Sampler
 from rld2.diffusion.schedule import Schedule
 from rld2.losses.kl import (
@@ -237,7 +238,8 @@ def logits_at(table, chains):
 @jax.jit
 def terms_of(new, old, kept=None) -> StepTerms:
     chains = policies().chains
-    return step_terms(logits_at(new, chains), logits_at(old, chains), jnp.asarray(chains), kept, SCHEDULE, MASK)
+    pairs = all_pairs(jnp.asarray(chains), kept)
+    return step_terms(logits_at(new, chains), logits_at(old, chains), pairs, SCHEDULE, MASK)
 
 
 def test_log_ratio_is_that_of_the_transition_probabilities():
@@ -278,7 +280,7 @@ def test_a_remasked_position_adds_nothing():
     old, new, _ = policies()
     chains = np.array([[[MASK, MASK], [1, MASK], [MASK, 0], [1, 0]]])
     logits, old_logits = logits_at(new, chains), logits_at(old, chains)
-    terms = step_terms(logits, old_logits, jnp.asarray(chains), None, SCHEDULE, MASK)
+    terms = step_terms(logits, old_logits, all_pairs(jnp.asarray(chains)), SCHEDULE, MASK)
     drawn = ([0, 1, 2], [0, 1, 0], [1, 0, 1])  # in drawing order: step, position, value
     expected = np.log(softmax(np.asarray(logits[0]))[drawn]) - np.log(softmax(np.asarray(old_logits[0]))[drawn])
     np.testing.assert_allclose(terms.log_ratio[0], expected, atol=1e-5)
