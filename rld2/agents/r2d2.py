@@ -28,7 +28,7 @@ class R2D2Config:
     torso: ImageKind = "convolutional"  # as in the diffusion policy
     lstm: int = 128
     hidden: tuple[int, ...] = (128,)  # of both dueling heads
-    optimiser: OptimiserConfig = OptimiserConfig(5e-4, adam_epsilon=1e-3)
+    optimiser: OptimiserConfig = OptimiserConfig(5e-4)
     burn_in: int = 4
     unroll: int = 16  # trained steps of a sequence
     n_step: int = 5

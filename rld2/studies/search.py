@@ -53,7 +53,13 @@ SPACES: dict[str, dict[str, tuple]] = {
         "agent__gae_decay": (0.6, 0.8, 0.9, 0.95),
     },
     "dqn": _DQN,
-    "r2d2": _REPLAY | {"agent__unroll": (8, 16), "agent__updates": (2, 4, 8), "agent__priority_exponent": (0.6, 0.9)},
+    "r2d2": _REPLAY
+    | {
+        "agent__batch_size": (8, 16, 32),
+        "agent__unroll": (8, 16),
+        "agent__updates": (4, 8, 16),
+        "agent__priority_exponent": (0.6, 0.9),
+    },
 }
 
 
