@@ -52,7 +52,7 @@ STUDIES: dict[str, Study] = {
         "For K = 32, top-p sampling keeps performance with few steps (4, 8); remasking is best where the number of "
         "steps is near the length.",
         "MinAtar Space Invaders instead of four Atari games, 0.3M frames, batches of 64. One policy a seed, trained "
-        "with N = 32, evaluated in 18 ways.",
+        "with N = 8, evaluated in 18 ways.",
         macro_actions.sampling,
     ),
     "temperature": _study(
