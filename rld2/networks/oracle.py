@@ -16,6 +16,7 @@ from rld2.networks.layers import MLP
 MOTIF_SCALE = 0.5  # of log-odds: a site then changes the activation by a few units
 THRESHOLD = 0.6  # of a motif's best score: what weaker sites give is cut off
 POOLED = 3  # features of a filter
+LONGEST_WORD = 6  # there are 4^6 = 4,096 of them already
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class OracleNetworkConfig:
     motifs: int | None = None  # how many of the known ones: those that tell most about the scores; None: all
     width: int = 19  # letters a filter sees; longer motifs lose their least informative ends
     channels: int = 24  # of the second layer, which sees how sites lie to each other; 0: none
+    word: int = 0  # letters of the words that are counted beside; 0: none
     hidden: int = 64
     dropout: float = 0.3  # of what was found in the whole sequence
 
@@ -34,6 +36,8 @@ class OracleNetworkConfig:
             raise ValueError(f"motifs must be 1 or more, or None for all, got {self.motifs}")
         if min(self.filters, self.channels) < 0 or self.hidden < 1:
             raise ValueError(f"filters, channels and hidden must not be negative, got {self}")
+        if not 0 <= self.word <= LONGEST_WORD:
+            raise ValueError(f"words that are counted must have 0 to {LONGEST_WORD} letters, got {self.word}")
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
 
@@ -54,8 +58,32 @@ def motif_filters(motifs: list[Float[np.ndarray, "_ v"]], width: int) -> tuple[n
     return kernel, bias
 
 
+def one_of_each(word: int, vocab: int, complement: tuple[int, ...] | None) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the words, one of each pair of strands, and the number of each one's other strand."""
+    number = np.arange(vocab**word)
+    if complement is None:
+        return number, number
+    other, rest = np.zeros_like(number), number
+    for _ in range(word):
+        other, rest = other * vocab + np.asarray(complement)[rest % vocab], rest // vocab
+    one = number[number <= other]
+    return one, other[one]
+
+
+def count_words(letters: Float[Array, "b k v"], word: int) -> Float[Array, "b w"]:
+    """How often every word occurs; of letters that are probabilities, how often that is to be expected."""
+    places = letters.shape[-2] - word + 1
+    if places < 1:
+        raise ValueError(f"words of {word} letters do not fit into sequences of {letters.shape[-2]}; lower word")
+    chance = letters[:, :places]
+    for i in range(1, word):
+        chance = (chance[..., None] * letters[:, i : i + places, None]).reshape(*chance.shape[:2], -1)
+    return jnp.sum(chance, axis=1)
+
+
 class OracleNetwork(eqx.Module):
-    """Filters on both strands, what each found in the whole sequence, and a second layer for their arrangement."""
+    """Filters on both strands, what each found in the whole sequence, a second layer for their arrangement, and counts
+    of short words."""
 
     find: StrandConvolution
     mix: StrandConvolution | None
@@ -66,6 +94,8 @@ class OracleNetwork(eqx.Module):
     spread: Float[Array, " f"]
     dropout: float = eqx.field(static=True)
     vocab: int = eqx.field(static=True)
+    word: int = eqx.field(static=True)
+    complement: tuple[int, ...] | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -97,7 +127,10 @@ class OracleNetwork(eqx.Module):
             self.mix = StrandConvolution(key_mix, strands * filters, channels, 1, inner)
             outer = None if complement is None else strand_swap(2 * channels)
             self.arrange = StrandConvolution(key_arrange, strands * channels, channels, 11, outer, dilation=2)
+        self.word, self.complement = config.word, complement
         features = POOLED * (filters + channels)
+        if config.word:
+            features += len(one_of_each(config.word, vocab, complement)[0])
         self.readout = MLP(key_readout, (features, config.hidden, num_out), final_scale=0.0)
         self.linear = jnp.zeros((features, num_out))
         self.centre, self.spread = jnp.zeros(features), jnp.ones(features)
@@ -118,6 +151,10 @@ class OracleNetwork(eqx.Module):
         if self.mix is not None and self.arrange is not None:
             arranged = self.arrange(jax.nn.relu(self.mix(jax.nn.relu(found))))
             features += self._pooled(arranged, self.arrange.bias.shape[0])
+        if self.word:
+            one, other = one_of_each(self.word, self.vocab, self.complement)
+            counts = count_words(letters, self.word)
+            features.append(jnp.log1p(counts[:, one] + counts[:, other]))
         return jnp.concatenate(features, axis=-1)
 
     def __call__(self, letters: Float[Array, "b k v"], key: Key[Array, ""] | None = None) -> Float[Array, "b o"]:
