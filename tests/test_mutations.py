@@ -199,7 +199,7 @@ MUTATIONS = [
     ),
     Mutation("report/compare_plots.py", "np.interp(grid, *line)", "line[1][-1] + 0 * grid", "test_all_tasks_together"),
     Mutation("report/compare_tables.py", "min(at[-1] for", "max(at[-1] for", "test_runs_at_equal_time"),
-    Mutation(RKL, "policy.schedule.steps / pairs.step", "1.0 / pairs.step", "test_some_steps_of_a_chain"),
+    Mutation(RKL, "policy.schedule.steps / pairs.step.shape[-1]", "1.0", "test_some_steps_of_a_chain"),
     Mutation(FINETUNE, "jnp.log(weights), shape", "jnp.zeros_like(weights), shape", DESIGN + "raises_the_reward[fkl]"),
     Mutation(FINETUNE, "[new, old[", "[old[: new.shape[0]], old[", DESIGN + "remembers_the_last_groups"),
     Mutation(PARTICLES, "promise - moved.promise", "promise", GUIDED + "test_weights_are_of_the_step_alone"),
