@@ -10,11 +10,12 @@ import pytest
 from rld2.agents.fkl import FKLConfig
 from rld2.agents.rkl import RKLConfig
 from rld2.domains.minatar import GAMES
+from rld2.domains.registry import make_domain
 from rld2.networks.heads import Denoiser
 from rld2.networks.layers import num_parameters
 from rld2.presets import preset
 from rld2.presets.atari import SCALED_HEADS
-from rld2.runner.config import TrainConfig
+from rld2.runner.config import TrainConfig, make_agent
 from rld2.studies import STUDIES, study
 from rld2.studies.scales import SCALES, vary
 from rld2.types import ActionSpec
@@ -90,6 +91,18 @@ def test_larger_networks_are_not_given_more_samples_of_the_same_data():
         for cell in STUDIES[name].cells("paper"):
             if isinstance(cell.config.agent, FKLConfig):
                 assert samples_per_insert(cell.config) == 4, cell.title
+
+
+def test_longer_macro_actions_are_learned_from_as_often_on_two_cores():
+    """As many frames a collection, and before the first update, whatever the length; at the paper's scale as it is."""
+    long = {c.method: c.config for c in STUDIES["macro-length"].cells("two-core") if c.config.domain.macro >= 4}
+    assert {c.domain.num_envs * c.domain.macro for c in long.values()} == {256}
+    prefills = [(c.agent.prefill, c.domain.macro) for c in long.values() if isinstance(c.agent, FKLConfig)]
+    assert {prefill * macro for prefill, macro in prefills} == {20_000}
+    for config in long.values():
+        make_agent(config, make_domain(config.domain).spec)
+    paper = STUDIES["macro-length"].cells("paper")
+    assert {c.config.domain.num_envs for c in paper if isinstance(c.config.agent, FKLConfig)} == {16}
 
 
 def test_the_scaled_presets_are_the_cells_of_the_study():
