@@ -254,7 +254,7 @@ def compare(arguments: Sequence[str]) -> None:
 
 
 def reproduce(arguments: Sequence[str]) -> None:
-    from rld2.bench.timing import cores
+    from rld2.runner.origin import cores
     from rld2.runner.reproduce import ReproduceConfig
     from rld2.runner.reproduce import reproduce as run_study
     from rld2.studies import STUDIES, dna, study

@@ -17,9 +17,10 @@ from rld2.bench.loop import WHOLE, LoopResult, measure_loop, peak_memory
 from rld2.bench.problem import Sizes
 from rld2.bench.sampling import measure_sampling, sampling_record, sampling_table
 from rld2.bench.scaling import Series, measure_scaling, plot
-from rld2.bench.timing import Timing, machine
+from rld2.bench.timing import Timing
 from rld2.bench.update import FIRST, OURS, PEAK, UpdateResult, has_torch, measure
 from rld2.presets import DEFAULT, preset
+from rld2.runner.origin import machine
 
 PARTS = ("loop", "update", "scaling", "baselines", "lengths", "sampling")
 ON_REQUEST = ("host", "football")  # need something of their own

@@ -1,10 +1,7 @@
 """Measuring: contenders take turns in one run, and what is reported are medians and ratios within a turn."""
 
-import os
-import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -83,23 +80,3 @@ SQUARE = 2048  # side of the matrices whose product stands for the machine's pea
 def matmul_call() -> Call:
     x = jax.random.normal(jax.random.key(0), (SQUARE, SQUARE))
     return blocking(jax.jit(lambda a, b: a @ b), x, x + 1.0)
-
-
-def machine() -> dict[str, Any]:
-    """What ran: processor, cores, versions; no names of machines."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    return {
-        "processor": model,
-        "cores": len(jax.devices()) if jax.default_backend() != "cpu" else cores(),
-        "backend": jax.default_backend(),
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-    }
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

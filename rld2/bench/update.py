@@ -8,7 +8,8 @@ import jax
 from rld2.bench import flops
 from rld2.bench.parts import attention_calls, part_calls
 from rld2.bench.problem import Problem, Sizes, make_problem
-from rld2.bench.timing import SQUARE, Call, Timing, blocking, cores, interleave, matmul_call
+from rld2.bench.timing import SQUARE, Call, Timing, blocking, interleave, matmul_call
+from rld2.runner.origin import cores
 
 OURS, PEAK = "rld2", "matmul"
 FIRST = {"eager": "PyTorch eager, first version", "compiled": "PyTorch compiled, first version"}

@@ -1,7 +1,7 @@
 """The finished runs of a study in one small file, `runs.jsonl`: what it takes to go on with the study elsewhere.
 
-One line a run: its config, the parts of its log that pages and estimates read, its evaluations. No checkpoint and no
-folder of the machine it was made on, so the file can be committed and read anywhere.
+One line a run: its config, the parts of its log that pages and estimates read, its evaluations, its origin (where it is
+known). No checkpoint and no folder of the machine it was made on, so the file can be committed and read anywhere.
 """
 
 import dataclasses
@@ -44,6 +44,8 @@ def lay_out(jobs: Sequence[Job], folder: Path) -> int:
             continue
         scratch = job.folder.with_name(f".{job.folder.name}.partial")  # a folder is there whole or not at all
         write_text(scratch / run.CONFIG, to_json(job.config) + "\n")
+        if record["origin"] is not None:
+            write_text(scratch / run.ORIGIN, json.dumps(record["origin"], indent=2) + "\n")
         write_text(scratch / "log.jsonl", "".join(json.dumps(line) + "\n" for line in record["log"]))
         for name in files:
             write_text(scratch / name, json.dumps(record["evaluations"][name], indent=2) + "\n")
@@ -65,6 +67,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
             if name in records:
                 raise ValueError(f"run {name} stands in the file twice")
             records[name] = {part: _of(kind, record[part]) for part, kind in PARTS.items()}
+            records[name]["origin"] = record.get("origin")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path}, line {number}, is not a finished run ({error!r}); remove the line and its run is made again"
@@ -83,7 +86,9 @@ def _record(job: Job) -> dict[str, Any]:
     lines = [{name: line[name] for name in LOGGED if name in line} for line in log.read(job.folder)]
     evaluations = {e.file: read_json(job.folder / e.file, "remove it, and it is made again") for e in job.evaluations}
     config = _anywhere(run.read_config(job.folder))
-    return {"config": json.loads(to_json(config)), "log": lines, "evaluations": evaluations}
+    path = job.folder / run.ORIGIN
+    origin = read_json(path, "remove it") if path.is_file() else None
+    return {"config": json.loads(to_json(config)), "log": lines, "evaluations": evaluations, "origin": origin}
 
 
 def _anywhere(config: TrainConfig) -> TrainConfig:

@@ -3,7 +3,7 @@
 config.json      the resolved config          checkpoints/     Orbax, by frames
 log.jsonl        one report a line            tensorboard/     the same numbers
 evaluation.json  the last evaluation          curve.png, replay.gif
-handover.json    of a run of two agents: after how many frames the second took over
+origin.json      version, commit and machine  handover.json    of a run of two agents: when the second took over
 """
 
 import json
@@ -19,10 +19,11 @@ from rld2.runner import checkpoint
 from rld2.runner.config import SequenceConfig, TrainConfig, from_json, make_agent, to_json
 from rld2.runner.host_loop import build_host
 from rld2.runner.loop import Loop, LoopState, build
+from rld2.runner.origin import origin
 from rld2.runner.sequences import Opened, parts
 from rld2.types import Agent, Domain
 
-CONFIG, CHECKPOINTS, HANDOVER = "config.json", "checkpoints", "handover.json"
+CONFIG, CHECKPOINTS, HANDOVER, ORIGIN = "config.json", "checkpoints", "handover.json", "origin.json"
 
 
 class Setup(NamedTuple):
@@ -79,13 +80,14 @@ def open_run(folder: Path) -> Opened:
 
 
 def create(config: TrainConfig) -> Path:
-    """A new run folder with its config; an existing run is never written over."""
+    """A new run folder with its config and where it comes from; an existing run is never written over."""
     folder = config.out if config.out is not None else _numbered(Path("runs") / config.name.replace("/", "-"))
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(
             f"run folder {folder} is not empty; choose another --out, or continue it with --resume {folder}"
         )
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / ORIGIN).write_text(json.dumps(origin(), indent=2) + "\n", encoding="utf-8")
     (folder / CONFIG).write_text(to_json(config) + "\n", encoding="utf-8")
     return folder
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rld2.agents.drakes import DrakesConfig, make_drakes
 from rld2.agents.finetune import FinetuneConfig, Start, make_finetune
 from rld2.agents.policy import Policy, PolicyConfig
-from rld2.bench.timing import blocking, interleave, machine
+from rld2.bench.timing import blocking, interleave
 from rld2.domains.sequences import SequenceDomain
 from rld2.networks.heads import Backbone
 from rld2.networks.oracle import OracleNetwork, OracleNetworkConfig, Scale, TuningOracle
@@ -23,6 +23,7 @@ from rld2.runner import log
 from rld2.runner.compare import write_text
 from rld2.runner.dataset_loop import build_dataset
 from rld2.runner.loop import Loop, build
+from rld2.runner.origin import machine
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.runner.sequences import nothing_to_draw
 from rld2.sequences.vocabulary import DNA

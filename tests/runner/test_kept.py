@@ -38,10 +38,19 @@ def test_a_finished_run_is_done_in_another_folder_too(tmp_path: Path):
     assert not unfinished.folder.exists()
     assert run.read_config(a.folder) == a.config
     assert json.loads((a.folder / "evaluation.json").read_text()) == SCORE
+    assert (a.folder / run.ORIGIN).read_bytes() == (here / "runs" / "a" / run.ORIGIN).read_bytes()
     assert [json.loads(x) for x in (a.folder / "log.jsonl").read_text().splitlines()] == [
         {name: LINE[name] for name in kept.LOGGED}
     ]
     assert kept.lay_out([a], there) == 0  # what has a folder is left alone
+
+
+def test_a_run_of_unknown_origin_is_laid_out_without_one(tmp_path: Path):
+    one = finish(job(tmp_path / "x"))
+    (one.folder / run.ORIGIN).unlink()
+    kept.keep([one], tmp_path)
+    assert kept.lay_out([job(tmp_path)], tmp_path) == 1
+    assert not (job(tmp_path).folder / run.ORIGIN).exists()
 
 
 def test_runs_of_other_parts_of_the_study_stay(tmp_path: Path):
@@ -98,7 +107,8 @@ def test_files_that_were_not_asked_for_are_not_written(tmp_path: Path):
     (tmp_path / kept.FILE).write_text(json.dumps(record) + "\n")
     one = job(tmp_path)
     assert kept.lay_out([one], tmp_path) == 1
-    assert sorted(path.name for path in one.folder.iterdir()) == ["config.json", "evaluation.json", "log.jsonl"]
+    names = sorted(path.name for path in one.folder.iterdir())
+    assert names == ["config.json", "evaluation.json", "log.jsonl", "origin.json"]
     assert not list(tmp_path.rglob("escaped.json"))
     assert [path.name for path in one.folder.parent.iterdir()] == ["a"]  # nothing half made
 
