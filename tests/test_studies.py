@@ -93,13 +93,14 @@ def test_larger_networks_are_not_given_more_samples_of_the_same_data():
                 assert samples_per_insert(cell.config) == 4, cell.title
 
 
-def test_longer_macro_actions_are_learned_from_as_often_on_two_cores():
-    """As many frames a collection, and before the first update, whatever the length; at the paper's scale as it is."""
-    long = {c.method: c.config for c in STUDIES["macro-length"].cells("two-core") if c.config.domain.macro >= 4}
-    assert {c.domain.num_envs * c.domain.macro for c in long.values()} == {256}
-    prefills = [(c.agent.prefill, c.domain.macro) for c in long.values() if isinstance(c.agent, FKLConfig)]
-    assert {prefill * macro for prefill, macro in prefills} == {20_000}
-    for config in long.values():
+def test_every_macro_length_is_learned_from_as_often_on_two_cores():
+    """As many frames a collection, in the replay, and before the first update; at the paper's scale as it is."""
+    configs = [cell.config for cell in STUDIES["macro-length"].cells("two-core")]
+    assert {c.domain.num_envs * c.domain.macro for c in configs} == {256}
+    forward = [(c.agent, c.domain.macro) for c in configs if isinstance(c.agent, FKLConfig)]
+    assert {agent.prefill * macro for agent, macro in forward} == {20_000}
+    assert {agent.capacity * macro for agent, macro in forward} == {120_000}
+    for config in configs:
         make_agent(config, make_domain(config.domain).spec)
     paper = STUDIES["macro-length"].cells("paper")
     assert {c.config.domain.num_envs for c in paper if isinstance(c.config.agent, FKLConfig)} == {16}
@@ -111,6 +112,19 @@ def test_the_scaled_presets_are_the_cells_of_the_study():
         own = preset(f"atari/breakout/paper-scaled-{length}")
         studied = cells[f"K = {length}, {heads} heads"]
         assert dataclasses.replace(studied, name=own.name) == own
+
+
+def test_rivals_of_scaled_networks_get_as_many_frames():
+    cells = {c.method: c.config.frames for c in STUDIES["scaling"].cells("paper") if "breakout" in c.config.name}
+    for length, heads in SCALED_HEADS.items():
+        assert cells[f"IMPALA-Macro, K = {length}"] == cells[f"K = {length}, {heads} heads"]
+
+
+def test_budgets_are_compared_without_a_floor_that_hides_them():
+    agents = {c.method: c.config.agent for c in STUDIES["temperature"].cells("two-core")}
+    floors = {name: agent.temperature.floor for name, agent in agents.items() if isinstance(agent, FKLConfig)}
+    assert floors.pop("exact, budget 0.3, floor 0.1") == 0.1
+    assert set(floors.values()) == {0.0}
 
 
 def test_the_papers_transformer_has_four_hundred_thousand_parameters():

@@ -14,13 +14,16 @@ from rld2.diffusion.sample import Choose, Chosen, Moved
 
 
 def systematic(key: Key[Array, ""], log_weight: Float[Array, "b m"]) -> Int[Array, "b m"]:
-    """Indices drawn in proportion to the weights: each as often as expected, rounded up or down."""
+    """Indices drawn in proportion to the weights: each as often as expected, rounded up or down. They are shuffled, so
+    that any one place has the law of the weights."""
     states, number = log_weight.shape
+    key, shuffle_key = jax.random.split(key)
     edges = jnp.cumsum(jax.nn.softmax(log_weight), axis=-1)
     start = jax.random.uniform(key, (states, 1))
     points = (jnp.arange(number) + start) / number
     index = jnp.sum(points[:, :, None] > edges[:, None, :], axis=-1)
-    return jnp.minimum(index, number - 1)
+    index = jnp.minimum(index, number - 1)
+    return jax.random.permutation(shuffle_key, index, axis=1, independent=True)
 
 
 def particles(predict: Predict, reward: Reward, temperature: float, mask_token: int, *, twisted: bool) -> Choose:

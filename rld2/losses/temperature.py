@@ -32,7 +32,7 @@ class TemperatureConfig:
     initial: float = 1.0
     minimum: float = 1e-4
     maximum: float = 1e4
-    floor: float = 0.0  # lambda is at least this share of the spread of returns: noise is not amplified without end
+    floor: float = 0.0  # of `exact`: lambda is at least this share of the spread of returns, noise is not amplified
     learning_rate: float = 1e-2  # of `dual`
     allow_saturated_budget: bool = False
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from rld2.report.grid import Cell, Grid
 from rld2.report.plots import RESOLUTION, SIZE, style
-from rld2.report.tables import over_seeds
+from rld2.report.tables import NORMAL_QUANTILE, over_seeds, t_quantile
 
 REWARD, TRUE, LIKELIHOOD = "reward, evaluation oracle (median)", "reward, true (median)", "log-likelihood (median)"
 COLORS = mpl.color_sequences["tab20"]
@@ -37,6 +37,15 @@ def interval_of(records: Sequence[Record], metric: str) -> tuple[float, float | 
         return over_seeds(values)
     row = next(row for row in records[0]["rows"] if row["metric"] == metric)
     return row["value"], row["low"], row["high"]
+
+
+def standard_error(records: Sequence[Record], metric: str) -> float:
+    """Of the metric's mean over seeds; of one seed, as its interval over sequences has it; 0 where that is unknown."""
+    found = interval_of(records, metric)
+    if found is None or found[1] is None or found[2] is None:
+        return 0.0
+    wide = t_quantile(len(records) - 1) if len(records) > 1 else NORMAL_QUANTILE
+    return (found[2] - found[1]) / (2 * wide)
 
 
 def table_grid(records: Sequence[Record], title: str) -> Grid:
@@ -73,8 +82,7 @@ def is_natural(methods: Mapping[str, Sequence[Record]], name: str, reference: st
     unique = interval_of(own, "unique share")
     if likely is None or base_likely is None or distance is None or base_distance is None or unique is None:
         return False
-    low, high = base_likely[1], base_likely[2]
-    error = 0.0 if low is None or high is None else (high - low) / (2 * 1.96)
+    error = standard_error(base, LIKELIHOOD)
     return likely[0] >= base_likely[0] - error and unique[0] >= 0.99 and distance[0] >= 0.9 * base_distance[0]
 
 

@@ -26,9 +26,9 @@ from rld2.runner.sequences import DESIGNS
 from rld2.runner.train import Trained
 from rld2.sequences import metrics, synthetic
 from rld2.sequences.data import DataConfig, known_motifs, load, pretraining_sequences
-from rld2.sequences.kmers import MarkovChain, correlation, word_counts
+from rld2.sequences.kmers import MarkovChain, correlation, longest_word, word_counts
 
-ORDER = 6  # of the Markov chain a model is set beside
+WORD = 6  # letters of the words that samples and data are compared by
 HELD_OUT = 256  # sequences whose likelihood is computed: 128 predictions each
 AT_ONCE = 64
 Row = dict[str, Any]
@@ -103,20 +103,21 @@ def judge_model(agent: PretrainConfig, policy: Policy, tokens: Int[np.ndarray, "
     vocabulary, training, held_out = pretraining_sequences(agent.data)
     size = vocabulary.size
     strands = [training, vocabulary.reverse_complement(training)] if vocabulary.has_strands else [training]
-    chain = MarkovChain.fit(np.concatenate(strands), ORDER, size)
+    length = training.shape[1]
+    longest = longest_word(size, length)
+    order, words = longest - 1, min(WORD, longest)
+    chain = MarkovChain.fit(np.concatenate(strands), order, size)
     rng = np.random.default_rng(0)
     rows = rng.permutation(len(held_out))[:HELD_OUT]
-    length = training.shape[1]
     bound = -likelihoods(policy, held_out[rows], agent.classes) / length
     half = 1.96 * bound.std() / np.sqrt(len(bound))
     model = Estimate(bound.mean(), bound.mean() - half, bound.mean() + half)
     exact = -chain.log_likelihood(held_out[rows]) / length
-    words = min(6, length)
     wanted = word_counts(np.concatenate(strands), words, size)
     by_chain = chain.sample(rng, len(tokens), length)
     return [
         row("held-out NELBO, nats a letter", model, f"{len(rows)} sequences, 128 steps"),
-        row(f"  Markov chain of order {ORDER}", exact.mean(), "exact; the same sequences"),
+        row(f"  Markov chain of order {order}", exact.mean(), "exact; the same sequences"),
         row("  difference, paired", _paired(bound - exact), "below 0: the model knows more"),
         row(f"{words}-mer correlation of samples", float(correlation(word_counts(tokens, words, size), wanted))),
         row("  of the chain's samples", float(correlation(word_counts(by_chain, words, size), wanted)), "as many"),

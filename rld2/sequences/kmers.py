@@ -6,6 +6,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 CHUNK = 4096  # sequences counted at a time
+DIFFERENT = 4**7  # words of one length, at most: what is counted of proteins is shorter than of DNA
+
+
+def longest_word(vocab: int, length: int) -> int:
+    """Letters of the longest words of which there are few enough to count, in sequences of that length."""
+    return max(n for n in range(1, length + 1) if n == 1 or vocab**n <= DIFFERENT)
 
 
 def word_codes(tokens: Int[np.ndarray, "n k"], word: int, vocab: int) -> Int[np.ndarray, "n p"]:

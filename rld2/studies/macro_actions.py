@@ -105,11 +105,14 @@ def scaling(scale: Scale) -> list[Cell]:
                     for network in ("policy__denoiser", "critic")
                     for size, value in sizes.items()
                 }
+                frames = scale.frames
                 if grown > 2:
-                    changes |= {"agent__batch_size": 256} if small else {**drawn(128), "frames": 5 * scale.frames}
-                config = scale.config("fkl", game, length=length, **changes)
+                    frames = frames if small else 5 * frames
+                    changes |= {"agent__batch_size": 256} if small else drawn(128)
+                config = scale.config("fkl", game, length=length, frames=frames, **changes)
                 cells.append(Cell(f"K = {length}, {grown} heads", config, scale.seeds))
-            rival = scale.config("impala-macro", game, length=length)
+            frames = scale.frames if small or heads == 2 else 5 * scale.frames
+            rival = scale.config("impala-macro", game, length=length, frames=frames)
             cells.append(Cell(f"IMPALA-Macro, K = {length}", rival, scale.seeds))
     return cells
 
@@ -125,7 +128,7 @@ def sampling(scale: Scale) -> list[Cell]:
     changes: dict[str, Any] = {}
     if small:
         changes = {"agent__batch_size": 64, "agent__policy__steps": 8, "agent__entropy": 0.05}
-        changes |= {"agent__temperature__budget": 0.7}
+        changes |= {"agent__temperature__budget": 0.7, "agent__capacity": 200_000}
     ways = [Evaluation(name, steps) for name in ("ancestral", "top-p", "remask-cap") for steps in (1, 2, 4, 8, 16, 32)]
     return [
         Cell("FKL, K = 32", scale.config("fkl", game, length=32, **changes), scale.seeds, tuple(ways)) for game in games
@@ -140,7 +143,10 @@ PAPER_BUDGETS: dict[str, dict[str, Any]] = {
 
 
 def temperature(scale: Scale) -> list[Cell]:
+    """Without the floor under lambda that two-core presets have, but for one cell."""
+
     def how(game: str, **changes: Any) -> Any:
+        changes = {"floor": 0.0, **changes}
         own = {f"agent__temperature__{name}": value for name, value in changes.items()}
         return scale.config("fkl", game, **own)
 
@@ -148,6 +154,7 @@ def temperature(scale: Scale) -> list[Cell]:
     ways: dict[str, dict[str, Any]] = {
         "exact, budget 0.1": {"mode": "exact", "schedule": "constant", "budget": 0.1},
         "exact, budget 0.3": {"mode": "exact", "schedule": "constant", "budget": 0.3},
+        "exact, budget 0.3, floor 0.1": {"mode": "exact", "schedule": "constant", "budget": 0.3, "floor": 0.1},
         "exact, budget 1": {"mode": "exact", "schedule": "constant", "budget": 1.0},
         "exact, budget 1 to 0.1": {
             "mode": "exact", "schedule": "linear", "budget": 1.0, "final_budget": 0.1, "decay_frames": share
@@ -168,17 +175,20 @@ def on_policy_diffusion(scale: Scale) -> list[Cell]:
 
 
 def planner(scale: Scale) -> list[Cell]:
-    """A plan is drawn in at most 8 reverse steps (the paper does not state how many)."""
-    frames = 150_000 if scale is TWO_CORE else None
-    return [
-        Cell(
-            f"plan of {plan}",
-            scale.config("fkl", game, length=1, frames=frames, agent__plan=plan, agent__policy__steps=min(plan, 8)),
-            scale.seeds,
-        )
-        for game in scale.games
-        for plan in (1, 2, 4, 8, 16, 32)
-    ]
+    """A plan is drawn in at most 8 reverse steps (the paper does not state how many). Beside plans, macro-actions that
+    are played to the end. On two cores both learn twice as often from a frame as in `macro-length`."""
+    small = scale is TWO_CORE
+    cells = []
+    for game in scale.games:
+        for plan in (1, 2, 4, 8, 16, 32):
+            changes = {"agent__plan": plan, "agent__policy__steps": min(plan, 8)}
+            few = {"length": 1, "frames": 150_000, "domain__num_envs": 128} if small else {"domain__macro": 1}
+            cells.append(Cell(f"plan of {plan}", scale.config("fkl", game, **few, **changes), scale.seeds))
+        for length in (4, 16):
+            few = {"frames": 150_000, "domain__num_envs": 128 // length} if small else {}
+            config = scale.config("fkl", game, length=length, **few)
+            cells.append(Cell(f"macro-action of {length}", config, scale.seeds))
+    return cells
 
 
 def architecture(scale: Scale) -> list[Cell]:

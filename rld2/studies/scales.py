@@ -20,13 +20,13 @@ class Scale(NamedTuple):
     presets: Mapping[str, str]  # of a method, where it has another name
     head_width: int  # of a transformer that grows by heads
     piece: int = 0  # of reverse KL's gradient: in a study a run has one core
-    few_frames: bool = False  # so few that longer macro-actions need smaller collections, to be learned from as often
+    few_frames: bool = False  # so few that collections count frames: any macro length is then learned from as often
 
     def config(
         self, method: str, game: str, *, length: int | None = None, frames: int | None = None, **changes: Any
     ) -> TrainConfig:
         """A method's preset on a game. With another macro length, n-step returns span the same time; with few frames,
-        collections of longer ones and the frames before the first update do not grow either."""
+        collections, the replay and what fills it before the first update hold as many frames as well."""
         base = preset(f"{self.domain}/{game}/{self.presets.get(method, method)}")
         if isinstance(base.agent, RKLConfig) and self.piece:
             changes = {"agent__piece": self.piece, **changes}
@@ -34,10 +34,15 @@ class Scale(NamedTuple):
             changes = {"domain__macro": length, **changes}
             if isinstance(base.agent, FKLConfig):
                 changes = {"agent__n_step": max(1, base.agent.n_step * base.domain.macro // length), **changes}
-            if self.few_frames and length > base.domain.macro:
-                changes = {"domain__num_envs": base.domain.num_envs * base.domain.macro // length, **changes}
+            if self.few_frames:
+
+                def as_many_frames(number: int) -> int:
+                    return number * base.domain.macro // length
+
+                changes = {"domain__num_envs": as_many_frames(base.domain.num_envs), **changes}
                 if isinstance(base.agent, FKLConfig):
-                    changes = {"agent__prefill": base.agent.prefill * base.domain.macro // length, **changes}
+                    sizes = {"agent__prefill": base.agent.prefill, "agent__capacity": base.agent.capacity}
+                    changes = {**{name: as_many_frames(size) for name, size in sizes.items()}, **changes}
         return vary(base, frames=self.frames if frames is None else frames, **changes)
 
 

@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+from rld2.agents.dqn import DQNConfig
 from rld2.runner.reproduce import Cell
 from rld2.studies.scales import SCALES, Scale
 
@@ -10,10 +11,14 @@ DRAWS = 12  # random settings of a baseline, beside its preset, on each of two g
 
 
 def dqn_macro_search(scale: Scale) -> list[Cell]:
+    """More layers are as wide as what they stand on, so that none makes the network smaller."""
+    agent = scale.config("dqn-macro", scale.games[0]).agent
+    assert isinstance(agent, DQNConfig)
+    width = agent.embedding
     ways: dict[str, dict[str, Any]] = {
         "preset": {},
-        "2 layers": {"agent__hidden": (128,)},
-        "3 layers": {"agent__hidden": (128, 128)},
+        "2 layers": {"agent__hidden": (width,)},
+        "3 layers": {"agent__hidden": (width, width)},
         "priority 0.4": {"agent__priority_exponent": 0.4},
         "epsilon 0.001": {"agent__final_epsilon": 0.001},
         "epsilon 0.1": {"agent__final_epsilon": 0.1},
