@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from rld2 import checks
 from rld2.agents.bootstrap import bootstrap
 from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, copy_every
 from rld2.agents.q_network import JointActions, QHead, best_value, epsilon_greedy, taken
@@ -44,11 +45,10 @@ class DQNConfig:
     max_actions: int = 100_000  # more joint actions than this are refused
 
     def __post_init__(self) -> None:
-        for name in ("final_epsilon", "evaluation_epsilon"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} must be a probability, got {getattr(self, name)}")
-        if min(self.epsilon_frames, self.target_period, self.n_step) < 1 or self.huber <= 0.0:
-            raise ValueError(f"epsilon_frames, target_period, n_step and huber must be positive, got {self}")
+        checks.replayed(self)
+        checks.at_least(1, self, "epsilon_frames", "target_period", "n_step", "max_actions")
+        checks.positive(self, "huber")
+        checks.shares(self, "final_epsilon", "evaluation_epsilon")
 
 
 class QNetwork(eqx.Module):

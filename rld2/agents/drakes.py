@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from rld2 import checks
 from rld2.agents.finetune import Start
 from rld2.agents.optimise import OptimiserConfig, apply_gradient
 from rld2.agents.policy import Policy
@@ -30,10 +31,9 @@ class DrakesConfig:
     rematerialise: bool = False  # compute steps again on the way back instead of keeping them
 
     def __post_init__(self) -> None:
-        if self.last < 1:
-            raise ValueError(f"last must be 1 or more reverse steps, got {self.last}")
-        if self.temperature <= 0.0 or self.anchor < 0.0:
-            raise ValueError(f"need temperature > 0 and anchor >= 0, got {self.temperature} and {self.anchor}")
+        checks.at_least(1, self, "last")
+        checks.positive(self, "temperature")
+        checks.at_least(0, self, "anchor")
 
 
 class DrakesState(NamedTuple):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from rld2 import checks
 from rld2.agents.optimise import OptimiserConfig, apply_gradient
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import generator, held, token_type
@@ -69,11 +70,9 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if self.divergence not in DIVERGENCES:
             raise ValueError(f"divergence must be one of {list(DIVERGENCES)}, got {self.divergence!r}")
-        if self.anchor < 0.0:
-            raise ValueError(f"anchor must not be negative, got {self.anchor}")
-        for name in ("memory", "epochs", "batch_size", "pairs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        checks.at_least(0, self, "anchor")
+        checks.at_least(1, self, "memory", "epochs", "batch_size", "pairs")
+        checks.positive(self, "clip")
         if self.temperature.mode == "dual":
             raise ValueError(
                 "fine-tuning solves for the temperature (exact), fixes it or has none (greedy), not 'dual'"

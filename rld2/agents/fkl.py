@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay, soft_update
+from rld2 import checks
+from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, soft_update
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.agents.sequences import first_carry, lessons, perceive, sequence_priority
 from rld2.diffusion.elbo import DRAWS, Noised, elbo_estimate
@@ -63,17 +64,15 @@ class FKLConfig:
             raise ValueError(f"pairs must be one of {allowed}, got {self.pairs!r}")
         if self.policy.denoiser.kind in SEQUENTIAL:
             raise ValueError(f"forward KL fits a diffusion policy; {self.policy.denoiser.kind!r} learns by rkl")
-        if self.plan < 1:
-            raise ValueError(f"plan must be 1 (no planner) or more actions, got {self.plan}")
         if self.num_samples < 2:
             raise ValueError(f"num_samples must be 2 or more, got {self.num_samples}: one sample has no advantage")
-        if min(self.huber, self.target_floor) <= 0.0:
-            raise ValueError(f"huber and target_floor must be positive, got {self.huber} and {self.target_floor}")
         if not self.policy.lstm and (self.unroll, self.burn_in) != (1, 0):
             raise ValueError(f"unroll and burn_in need memory, got {self.unroll} and {self.burn_in}; set policy.lstm")
-        if self.unroll < 1 or self.burn_in < 0:
-            raise ValueError(f"unroll must be 1 or more, burn_in 0 or more, got {self.unroll} and {self.burn_in}")
-        check_decay(self.entropy_decay)
+        checks.replayed(self)
+        checks.at_least(1, self, "n_step", "critic_updates", "plan", "unroll")
+        checks.at_least(0, self, "burn_in", "policy_weight", "entropy")
+        checks.positive(self, "huber", "target_floor")
+        checks.shares(self, "target_rate", "entropy_decay", zero=False)
         self.temperature.check(self.num_samples)
 
 
@@ -230,7 +229,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             embedded = rows.embed(online.policy.torso)
             taken = online.critic(embedded.before, rows.action[:, None])[:, 0]
             critic_loss = jnp.mean(counts * optax.huber_loss(taken / unit, target / unit, delta=config.huber))
-            error = rows.include * (taken - target) / unit
+            error = rows.include * (taken - target)  # in units of reward: priorities of other batches stand beside it
             extra = {"critic_loss": critic_loss, "q": jnp.mean(taken)}
             if not improve:
                 return critic_loss, (error, extra)

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from rld2 import checks
 from rld2.agents.actor_critic import ActorCritic, ActorCriticState, actor_critic
-from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay
+from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient
 from rld2.agents.policy import FACTORISED, PolicyConfig
 from rld2.diffusion.pairs import all_pairs
 from rld2.diffusion.sample import entropy
@@ -34,7 +35,10 @@ class IMPALAConfig:
     trace_decay: float = 1.0  # of V-trace: 1 is the original
 
     def __post_init__(self) -> None:
-        check_decay(self.entropy_decay)
+        checks.at_least(1, self, "rollout", "groups")
+        checks.at_least(0, self, "entropy", "value_weight")
+        checks.shares(self, "entropy_decay", zero=False)
+        checks.shares(self, "trace_decay")
         if self.policy.lstm:
             raise ValueError(f"IMPALA has no recurrent policy (policy.lstm must be 0, got {self.policy.lstm}); fkl has")
         if self.policy.denoiser.kind in SEQUENTIAL:

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from rld2 import checks
+
 
 @dataclass(frozen=True)
 class OptimiserConfig:
@@ -17,6 +19,10 @@ class OptimiserConfig:
     final_share: float = 1.0  # of the learning rate, reached linearly at the end of the run
     max_gradient_norm: float = 10.0
     adam_epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        checks.positive(self, "learning_rate", "max_gradient_norm", "adam_epsilon")
+        checks.at_least(0, self, "final_share")
 
     def build(self) -> optax.GradientTransformation:
         return optax.chain(
@@ -32,11 +38,6 @@ def anneal(start: float, final: float | None, frames: Int[Array, ""], total: flo
     """Linear from `start` to `final` (None: constant) over `total` frames, constant after them."""
     done = jnp.clip(frames / total, 0.0, 1.0)
     return start + ((start if final is None else final) - start) * done
-
-
-def check_decay(share: float) -> None:
-    if not 0.0 < share <= 1.0:
-        raise ValueError(f"entropy_decay must be a share of the run in (0, 1], got {share}")
 
 
 def mean_gradient(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from rld2 import checks
 from rld2.agents.optimise import OptimiserConfig, apply_gradient, copy_every
 from rld2.agents.q_network import JointActions, QHead, best_value, epsilon_greedy, taken
 from rld2.agents.sequences import embed, first_carry, perceive, sequence_priority, sequences
@@ -47,8 +48,10 @@ class R2D2Config:
     max_actions: int = 100_000
 
     def __post_init__(self) -> None:
-        if min(self.unroll, self.n_step, self.lstm, self.target_period) < 1 or self.burn_in < 0:
-            raise ValueError(f"unroll, n_step, lstm and target_period must be 1 or more, burn_in 0 or more, got {self}")
+        checks.replayed(self)
+        checks.at_least(1, self, "unroll", "n_step", "lstm", "target_period", "max_actions")
+        checks.at_least(0, self, "burn_in", "epsilon_spread")
+        checks.shares(self, "epsilon", "evaluation_epsilon")
 
 
 class QNetwork(eqx.Module):

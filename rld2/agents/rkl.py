@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from rld2 import checks
 from rld2.agents.actor_critic import ActorCritic, ActorCriticState, actor_critic
-from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, check_decay, mean_gradient
+from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, mean_gradient
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.diffusion.pairs import Pairs, all_pairs, draw_pairs
 from rld2.losses.kl import positions_loss, rkl_loss, step_terms
@@ -41,7 +42,11 @@ class RKLConfig:
     central_value: bool = False  # teams: a player's value also sees the mean over the team
 
     def __post_init__(self) -> None:
-        check_decay(self.entropy_decay)
+        checks.at_least(1, self, "rollout", "epochs", "minibatches")
+        checks.at_least(0, self, "entropy", "value_weight")
+        checks.positive(self, "clip", "advantage_floor")
+        checks.shares(self, "entropy_decay", zero=False)
+        checks.shares(self, "gae_decay")
         if self.policy.lstm:
             raise ValueError(f"RKL has no recurrent policy (policy.lstm must be 0, got {self.policy.lstm}); fkl has")
         if self.piece < 0:

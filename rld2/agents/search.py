@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from rld2 import checks
 from rld2.agents.finetune import Start
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import generator, held
@@ -32,12 +33,10 @@ class SearchConfig:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method of search must be one of {list(METHODS)}, got {self.method!r}")
-        if self.population < 2:
-            raise ValueError(f"population must be 2 or more, got {self.population}")
-        if not 0.0 < self.elite_share <= 1.0 or not 0.0 < self.rate <= 1.0 or not 0.0 <= self.crossover <= 1.0:
-            raise ValueError(f"elite_share, rate and crossover must be shares, got {self}")
-        if self.mutations < 0.0 or self.least < 0.0:
-            raise ValueError(f"mutations and least must not be negative, got {self.mutations} and {self.least}")
+        checks.at_least(2, self, "population")
+        checks.shares(self, "elite_share", "rate", zero=False)
+        checks.shares(self, "crossover")
+        checks.at_least(0, self, "mutations", "least")
 
 
 class SearchState(NamedTuple):

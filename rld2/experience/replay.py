@@ -41,15 +41,18 @@ class Buffer(NamedTuple):
         experience = cast(Transition, drawn.experience)
         if self.config.priority_exponent is None:
             return Drawn(experience, None, None)
-        chance = jnp.maximum(drawn.probabilities, 1e-12)
+        # sums of a tree in single precision drift: rarely a place is drawn that holds nothing, and counts for nothing
+        holds = drawn.probabilities > 0.0
+        chance = jnp.where(holds, drawn.probabilities, jnp.inf)
         weight = (jnp.min(chance) / chance) ** self.config.importance_exponent  # the largest of the batch is 1
-        return Drawn(experience, weight, drawn.indices)
+        return Drawn(experience, jnp.where(holds, weight, 0.0), drawn.indices)
 
     def prioritise(self, state: ReplayState, drawn: Drawn, priorities: Float[Array, " b"] | None) -> ReplayState:
         """The buffer with new priorities of what was drawn; a uniform one stays as it is."""
         if drawn.item is None or priorities is None:
             return state
-        return self.flash.set_priorities(state, drawn.item, priorities)
+        assert drawn.weight is not None
+        return self.flash.set_priorities(state, drawn.item, jnp.where(drawn.weight > 0.0, priorities, 0.0))
 
 
 def make_buffer(config: Replay, num_envs: int) -> Buffer:

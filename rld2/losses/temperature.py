@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from rld2 import checks
+
 MODES = ("exact", "dual", "fixed", "greedy")
 SCHEDULES = ("constant", "linear")
 
@@ -41,10 +43,11 @@ class TemperatureConfig:
             raise ValueError(f"temperature mode must be one of {list(MODES)}, got {self.mode!r}")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"budget schedule must be one of {list(SCHEDULES)}, got {self.schedule!r}")
-        if not 0.0 < self.minimum < self.maximum:
-            raise ValueError(f"need 0 < minimum < maximum, got minimum={self.minimum}, maximum={self.maximum}")
-        if min(self.budget, self.final_budget) <= 0.0:
-            raise ValueError(f"KL budgets must be positive, got {self.budget} and {self.final_budget}")
+        checks.positive(self, "budget", "final_budget", "initial", "minimum", "learning_rate")
+        checks.at_least(1, self, "decay_frames")
+        checks.at_least(0, self, "floor")
+        if not self.minimum < self.maximum:
+            raise ValueError(f"minimum must be less than maximum, got {self.minimum} and {self.maximum}")
 
     def check(self, num_samples: int) -> None:
         """Refuse a budget that `num_samples` samples cannot spend."""

@@ -64,9 +64,12 @@ class RecurrentTorso(eqx.Module):
     def _project(
         self, observation: PyTree, action: Int[Array, "*b k"], reward: Float[Array, "*b"]
     ) -> Float[Array, "*b g"]:
-        """The input's part of the gates; no action yet is no one-hot bit."""
+        """The input's part of the gates; no action yet is no one-hot bit, and rewards are clipped: games differ by
+        thousands in them."""
         done = jax.nn.one_hot(action, self.action.vocab).reshape(*reward.shape, -1)
-        return self.lstm.into(jnp.concatenate([self.torso(observation), done, reward[..., None]], axis=-1))
+        return self.lstm.into(
+            jnp.concatenate([self.torso(observation), done, jnp.clip(reward, -1.0, 1.0)[..., None]], axis=-1)
+        )
 
     def __call__(self, observation: PyTree) -> Float[Array, "b h"]:
         """The embedding of states with nothing before them."""

@@ -126,7 +126,7 @@ def test_parameters_are_all_arrays_of_the_policy():
 
 
 def test_bad_values_are_refused():
-    assert_refused(DQNConfig(), "final_epsilon", 1.5, "final_epsilon must be a probability, got 1.5")
+    assert_refused(DQNConfig(), "final_epsilon", 1.5, r"final_epsilon must be in \[0, 1\], got 1.5")
     assert_refused(DQNConfig(), "target_period", 0, "target_period")
     big = dataclasses.replace(SPEC, action=ActionSpec((6,) * 8))
     with pytest.raises(ValueError, match="1,679,616 outputs"):

@@ -369,8 +369,8 @@ def test_how_to_act_can_be_chosen():
     [
         ({"pairs": "odd"}, r"pairs must be one of \['chain', 'step', 'count'\], got 'odd'"),
         ({"num_samples": 1}, "num_samples must be 2 or more, got 1"),
-        ({"entropy_decay": 0.0}, r"entropy_decay must be a share of the run in \(0, 1\], got 0.0"),
-        ({"target_floor": 0.0}, "huber and target_floor must be positive, got 10.0 and 0.0"),
+        ({"entropy_decay": 0.0}, r"entropy_decay must be in \(0, 1\], got 0.0"),
+        ({"target_floor": 0.0}, "target_floor must be positive, got 0.0"),
         (
             {"num_samples": 2, "temperature": TemperatureConfig(budget=0.7)},
             r"KL budget 0\.7 is not below log M = 0\.6931 for M = 2 samples",

@@ -296,7 +296,7 @@ def test_entropy_bonus_is_gone_after_its_share_of_the_run():
         ({"policy": PolicyConfig(sampler=Sampler("remask", remask="conf"))}, "'conf'.*use cap, rescale or loop"),
         ({"policy": PolicyConfig(sampler=Sampler("greedy"))}, "greedy.*use ancestral"),
         ({"piece": -1}, "piece must be 0 .*got -1"),
-        ({"entropy_decay": 1.5}, r"entropy_decay must be a share of the run in \(0, 1\], got 1.5"),
+        ({"entropy_decay": 1.5}, r"entropy_decay must be in \(0, 1\], got 1.5"),
     ],
 )
 def test_config_is_checked(wrong: dict, named: str):

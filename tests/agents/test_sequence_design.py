@@ -293,7 +293,7 @@ def test_the_domain_is_one_step_long():
 
 def test_mistakes():
     assert_refused(FinetuneConfig(), "divergence", "x", "divergence must be one of")
-    assert_refused(FinetuneConfig(), "anchor", -1.0, "anchor must not be negative")
+    assert_refused(FinetuneConfig(), "anchor", -1.0, "anchor must be 0 or more, got -1.0")
     assert_refused(SearchConfig(), "method", "x", "method of search must be one of")
     assert_refused(SearchConfig(), "population", 1, "population must be 2 or more")
     assert_refused(OracleConfig(), "role", "x", "role must be one of")

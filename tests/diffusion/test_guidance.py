@@ -66,6 +66,13 @@ def test_systematic_resampling_draws_what_is_expected():
         assert drawn[1].tolist() == [1, 1, 1, 1]
 
 
+def test_any_one_particle_has_the_law_of_the_weights():
+    """Only the first of them becomes a sequence."""
+    weight = jnp.array([0.1, 0.2, 0.3, 0.4])
+    first = systematic(key(0), jnp.log(jnp.tile(weight, (4000, 1))))[:, 0]
+    np.testing.assert_allclose(np.bincount(first, minlength=4) / 4000, weight, atol=0.03)  # four standard errors
+
+
 @pytest.mark.parametrize("twisted", [False, True])
 def test_particles_aim_at_the_tilted_model(twisted: bool):
     """With many particles, the law of the model times exp(reward / temperature)."""

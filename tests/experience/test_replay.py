@@ -198,3 +198,21 @@ def test_the_first_update_must_find_a_whole_sequence():
     with pytest.raises(ValueError, match=r"2 steps .* sequence of 3;.*prefill .*6"):
         make_buffer(short, ENVS)
     make_buffer(dataclasses.replace(short, prefill=6), ENVS)
+
+
+def test_a_place_that_holds_nothing_counts_for_nothing():
+    """The sums of flashbax's tree drift; a root that is too large sends some draws past the last item."""
+    config = dataclasses.replace(BY_PRIORITY, batch_size=200)
+    buffer, state = stored(config, 3, "jax")
+    nodes = state.sum_tree_state.nodes
+    state = dataclasses.replace(
+        state, sum_tree_state=dataclasses.replace(state.sum_tree_state, nodes=nodes.at[0].multiply(1.2))
+    )
+    drawn = buffer.sample(state, jax.random.key(0))
+    weight = np.asarray(drawn.weight)
+    assert 0.0 < np.mean(weight == 0.0) < 0.5
+    np.testing.assert_allclose(weight[weight > 0.0], 1.0)
+    after = buffer.prioritise(state, drawn, jnp.full(200, 5.0))
+    again = buffer.sample(after, jax.random.key(1))
+    empty = set(np.asarray(drawn.item)[weight == 0.0].tolist())
+    assert set(np.asarray(again.item)[np.asarray(again.weight) > 0.0].tolist()).isdisjoint(empty)

@@ -152,8 +152,8 @@ def test_modes_without_a_budget_do_not_check_it(mode):
     [
         ("mode", "auto", "temperature mode must be one of"),
         ("schedule", "cosine", "budget schedule must be one of"),
-        ("minimum", 1e5, "need 0 < minimum < maximum"),
-        ("budget", 0.0, "KL budgets must be positive"),
+        ("minimum", 1e5, "minimum must be less than maximum"),
+        ("budget", 0.0, "budget must be positive, got 0.0"),
     ],
 )
 def test_bad_settings_are_refused(field, value, message):

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from rld2.report.designs import LIKELIHOOD, REWARD, by_method, interval_of, is_natural, table_grid, tradeoff_figure
+from rld2.report.designs import (
+    LIKELIHOOD,
+    REWARD,
+    by_method,
+    interval_of,
+    is_natural,
+    standard_error,
+    table_grid,
+    tradeoff_figure,
+)
 
 
 def record(
@@ -37,6 +46,15 @@ def test_natural_is_as_likely_and_as_diverse():
     methods = by_method(RECORDS)
     assert [name for name in methods if is_natural(methods, name)] == ["pretrained", "good", "fair"]
     assert not is_natural({"good": [RECORDS[1]]}, "good")
+
+
+def test_a_standard_error_over_seeds_is_not_that_of_the_wide_interval():
+    base = [record("pretrained", 0.0, likely, seed=i) for i, likely in enumerate((-101.0, -100.0, -99.0))]
+    error = 1.0 / 3.0**0.5  # of the mean of three
+    assert standard_error(base, LIKELIHOOD) == pytest.approx(error, rel=1e-5)
+    methods = by_method([*base, record("near", 1.0, -100.5), record("far", 1.0, -100.7)])
+    assert is_natural(methods, "near")
+    assert not is_natural(methods, "far")
 
 
 def test_the_best_natural_reward_is_bold():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rld2.sequences import metrics
-from rld2.sequences.kmers import MarkovChain, correlation, word_counts, word_counts_by_sequence
+from rld2.sequences.kmers import MarkovChain, correlation, longest_word, word_counts, word_counts_by_sequence
 from rld2.sequences.motifs import Motif, count, read_jaspar
 from rld2.sequences.vocabulary import DNA
 
@@ -24,6 +24,13 @@ def test_word_counts():
     assert np.array_equal(word_counts_by_sequence(tokens, 2, 4).sum(axis=0), counts)
     with pytest.raises(ValueError, match="do not fit"):
         word_counts(tokens, 6, 4)
+
+
+def test_words_of_proteins_are_shorter():
+    assert longest_word(4, 200) == 7
+    assert longest_word(20, 200) == 3
+    assert longest_word(4, 5) == 5
+    assert longest_word(1000, 9) == 1
 
 
 @pytest.mark.parametrize("order", [0, 1, 3])
