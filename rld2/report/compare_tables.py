@@ -56,6 +56,36 @@ def equal_time_grid(comparison: Comparison) -> Grid | None:
     return Grid("At equal time", header, rows, (note,))
 
 
+def paired_grid(comparison: Comparison) -> Grid | None:
+    """Of the same policies evaluated in several ways: every way beside the first that has as many steps, policy by
+    policy, so that how well each policy learned drops out. None where runs differ."""
+    tasks, entries = comparison.tasks, comparison.entries
+    scores = {cell: _by_policy(entry) for cell, entry in entries.items()}
+    firsts: dict[int | None, str] = {}
+    beside: dict[str, str] = {}
+    for method in comparison.methods:
+        if any(scores.get((method, t), {}).keys() != scores.get((comparison.methods[0], t), {}).keys() for t in tasks):
+            return None
+        first = firsts.setdefault(entries[method, tasks[0]].runs[0].steps, method)
+        if first != method:
+            beside[method] = first
+    if not beside:
+        return None
+
+    def cell(method: str, task: str) -> Cell:
+        own, other = scores[method, task], scores[beside[method], task]
+        mean, low, high = over_seeds([own[policy] - other[policy] for policy in own])
+        return Cell(_with_ends(mean, low, high), low is not None and high is not None and not low <= 0.0 <= high)
+
+    rows = tuple((Cell(m), Cell(beside[m]), *(cell(m, t) for t in tasks)) for m in beside)
+    note = "Mean over policies of the difference of their scores [95 % t-interval]. Bold: the interval does not hold 0."
+    return Grid("The same policies, sampled in two ways", ("method", "less", *tasks), rows, (note,))
+
+
+def _by_policy(entry: Entry) -> dict[tuple[str, int], float]:
+    return {(run.folder, seed): x for run in entry.runs for seed, x in zip(run.seeds, run.scores, strict=True)}
+
+
 def _score(entry: Entry | None) -> Cell:
     return Cell(UNKNOWN) if entry is None else Cell(_with_ends(*entry.interval), entry.best)
 

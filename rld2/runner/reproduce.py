@@ -15,7 +15,7 @@ from rich.table import Table
 
 from rld2.report.compare import Run, compare
 from rld2.report.compare_plots import Axis, curves_figure, scores_figure
-from rld2.report.compare_tables import as_record, equal_time_grid, grids, table_records
+from rld2.report.compare_tables import as_record, equal_time_grid, grids, paired_grid, table_records
 from rld2.report.grid import Grid, to_csv, to_latex, to_markdown
 from rld2.report.plots import read_curve, save
 from rld2.report.win_rate import best_mean, greatest_grid
@@ -234,6 +234,8 @@ def write_page(name: str, study: Study, scale: str, planned: Sequence[Planned], 
         return False
     comparison = compare(runs)
     tables = grids(comparison) + _win_rates(planned)
+    if (paired := paired_grid(comparison)) is not None:
+        tables.append(paired)
     if study.axis == "minutes" and (timed := equal_time_grid(comparison)) is not None:
         tables.append(timed)
     pictures = ["![Learning curves](curves.png)\n"]

@@ -13,6 +13,7 @@ from rld2.report.compare_tables import (
     differences_grid,
     equal_time_grid,
     grids,
+    paired_grid,
     scores_grid,
     table_records,
 )
@@ -59,6 +60,23 @@ def test_many_tasks_are_rows():
     assert grid.header == ("task", "a", "b")
     assert [row[0].text for row in grid.rows] == [f"t{i}" for i in range(7)]
     assert grid.rows[3] == (Cell("t3"), Cell("3.00", True), Cell("3.00", True))
+
+
+def test_the_same_policies_are_compared_one_by_one():
+    """Policies differ by ten points, ways to sample them by one."""
+
+    def way(method: str, steps: int, scores: list[float]) -> list[Run]:
+        return [run(method, "t", [x], folder=f"policy-{i}", seeds=(i,), steps=steps) for i, x in enumerate(scores)]
+
+    plain, other = way("plain, 4", 4, [10.0, 20.0, 30.0]), way("other, 4", 4, [11.0, 21.1, 30.9])
+    more = way("plain, 8", 8, [0.0, 0.0, 0.0])
+    grid = paired_grid(compare([*plain, *more, *other], resamples=10))
+    assert grid is not None
+    assert grid.header == ("method", "less", "t")
+    assert grid.rows == ((Cell("other, 4"), Cell("plain, 4"), Cell("1.00 [0.75, 1.25]", True)),)
+    assert paired_grid(compare([*plain, *more], resamples=10)) is None  # nothing has as many steps
+    elsewhere = [one._replace(folder=f"{one.folder}-b") for one in other]
+    assert paired_grid(compare([*plain, *elsewhere], resamples=10)) is None
 
 
 def test_aggregates_follow():
