@@ -329,12 +329,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from rld2.runner.compile_cache import use_compilation_cache
 
     use_compilation_cache()
+    from rld2.domains.workers import WorkerError
     from rld2.runner.host_loop import CollectorError
 
     try:
         COMMANDS[arguments[0]][0](arguments[1:])
-    except (ValueError, json.JSONDecodeError, CollectorError) as error:
+    except (ValueError, json.JSONDecodeError, CollectorError, WorkerError) as error:
         _fail(str(error))
+    except MemoryError as error:
+        _fail(f"out of memory ({error or 'it does not say where'}); take a smaller network, batch or replay")
     except OSError as error:
         _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
     except KeyboardInterrupt:

@@ -40,14 +40,18 @@ def anneal(start: float, final: float | None, frames: Int[Array, ""], total: flo
     return start + ((start if final is None else final) - start) * done
 
 
+def pieces_of(size: int, piece: int) -> int:
+    """Into how many pieces of the same size rows are divided: as many as leave `piece` of them or more in each (a prime
+    number of rows is one piece). 0: all rows at once."""
+    return max((p for p in range(1, size // piece + 1) if size % p == 0), default=1) if piece else 1
+
+
 def mean_gradient(
     loss: Callable[[Any, Any], tuple[Float[Array, ""], PyTree]], module: PyTree, rows: PyTree, piece: int = 0
 ) -> tuple[PyTree, PyTree]:
-    """Gradient and metrics of `loss(module, rows)`, both means over rows; summed over pieces of the same size, as many
-    as leave `piece` rows or more in each (a prime number of rows is one piece). 0: all rows at once."""
+    """Gradient and metrics of `loss(module, rows)`, both means over rows; summed over `pieces_of` them."""
     gradient = eqx.filter_grad(loss, has_aux=True)
-    size = jax.tree.leaves(rows)[0].shape[0]
-    pieces = max((p for p in range(1, size // piece + 1) if size % p == 0), default=1) if piece else 1
+    pieces = pieces_of(jax.tree.leaves(rows)[0].shape[0], piece)
     if pieces == 1:
         return gradient(module, rows)
     parts = jax.tree.map(lambda x: x.reshape(pieces, -1, *x.shape[1:]), rows)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from rld2 import checks
 from rld2.agents.actor_critic import ActorCritic, ActorCriticState, actor_critic
-from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, mean_gradient
+from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, mean_gradient, pieces_of
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.diffusion.pairs import Pairs, all_pairs, draw_pairs
 from rld2.losses.kl import positions_loss, rkl_loss, step_terms
@@ -153,9 +153,10 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             return networks.policy.step_logits(networks.policy.torso(observation), legal, read(pairs), key)
 
         if logits is None:
-            # in minibatch-sized pieces: the old policy's logits cost no more memory than a gradient step
+            # in the pieces of a gradient step: the old policy's logits cost no more memory than that
             rows = (observation, legal, pairs)
-            pieces = jax.tree.map(lambda x: x.reshape(config.minibatches, -1, *x.shape[1:]), rows)
+            number = config.minibatches * pieces_of(num_samples // config.minibatches, config.piece)
+            pieces = jax.tree.map(lambda x: x.reshape(number, -1, *x.shape[1:]), rows)
             logits = jax.lax.map(old, pieces).reshape(num_samples, *pairs.before.shape[1:], -1)
         return (
             Sample(observation, legal, pairs, logits, scaled, value_target),

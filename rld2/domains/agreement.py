@@ -20,7 +20,10 @@ class Agreement:
 
     team = True
 
-    def __init__(self, players: int = 4, values: int = 4, length: int = 4):
+    def __init__(self, players: int = 4, values: int | None = None, length: int = 4):
+        """`values` None: 4, and from five players on 2, so that an agreement by chance stays likely enough to be seen
+        (1 in 128 for eight players; with four values it would be 1 in 16,384)."""
+        values = (4 if players <= 4 else 2) if values is None else values
         if players < 2 or values < 2 or length < 1:
             raise ValueError(
                 f"agreement needs 2 or more players and values and 1 or more steps, got {players}, {values}, {length}"

@@ -99,13 +99,13 @@ def _two_core(game: str) -> dict[str, TrainConfig]:
 
 
 def _paper_baselines(domain: DomainConfig, diffusion: PolicyConfig) -> dict[str, tuple[DomainConfig, AgentConfig]]:
-    """What RL-D2 is compared with. The paper states: deep residual features and one layer behind them, priorities 0.6,
-    epsilon 0.01; of reverse KL that a batch counts trajectories of 32 steps. Nothing else here is stated in it."""
+    """What RL-D2 is compared with. The paper states: the same three convolutions for all (elsewhere: a deep residual
+    network, by flag), one layer behind them, priorities 0.6, epsilon 0.01; of reverse KL that a batch counts
+    trajectories of 32 steps. Nothing else here is stated in it; only forward KL and R2D2 have the LSTM."""
     one = dataclasses.replace(domain, macro=1)
     many, many_fours = (dataclasses.replace(d, num_envs=64) for d in (one, domain))
     dqn = DQNConfig(
         embedding=512,
-        torso="residual",
         optimiser=OptimiserConfig(1e-4),
         n_step=3,
         final_epsilon=0.01,
@@ -119,7 +119,7 @@ def _paper_baselines(domain: DomainConfig, diffusion: PolicyConfig) -> dict[str,
         prefill=50_000,
         max_actions=18**4,
     )
-    alone = dataclasses.replace(FACTORISED, embedding=512, torso="residual")
+    alone = dataclasses.replace(FACTORISED, embedding=512)
     adam = OptimiserConfig(3e-4, final_share=0.0, max_gradient_norm=0.5)
     impala = IMPALAConfig(policy=alone, optimiser=adam, rollout=20, groups=2)
     ppo = RKLConfig(policy=alone, optimiser=adam, rollout=128, minibatches=16, clip=0.1, value_weight=1.0)
@@ -184,7 +184,7 @@ def _paper_scale(game: str) -> dict[str, TrainConfig]:
         # of actor and critic; what follows the rate: not stated in the paper
         optimiser=OptimiserConfig(1e-4, final_share=1.0, max_gradient_norm=10.0, adam_epsilon=1e-5),
         temperature=TemperatureConfig(
-            mode="dual",
+            mode="dual",  # lambda as an exponential: that it is one, not a softplus, is not stated in the paper
             budget=1.0,
             final_budget=0.1,
             schedule="linear",

@@ -16,7 +16,7 @@ from rld2.domains.registry import DomainConfig
 from rld2.losses.temperature import TemperatureConfig
 from rld2.networks.heads import Backbone
 from rld2.networks.team import TeamConfig
-from rld2.presets.teams import on_policy
+from rld2.presets.teams import off_policy, on_policy
 from rld2.runner.config import AgentConfig, TrainConfig
 
 SMALL_BUDGET = "11_vs_11_sm"  # the full game with a tenth of its steps
@@ -62,7 +62,7 @@ def _two_core(scenario: str) -> dict[str, TrainConfig]:
     domain = DomainConfig(_domain(scenario), num_envs=16, discount=0.995, groups=2)
     budgets = _budgets(fkl) if scenario in STUDIED else {}
     frames = {SMALL_BUDGET: 300_000, "5_vs_5": 3_000_000, "11_vs_11": 3_000_000}.get(scenario, 1_000_000)
-    return _named(scenario, "", domain, on_policy(rkl) | {"fkl": fkl} | budgets, frames)
+    return _named(scenario, "", domain, on_policy(rkl) | off_policy(fkl, rkl) | budgets, frames)
 
 
 def _paper_scale(scenario: str) -> dict[str, TrainConfig]:
@@ -81,6 +81,7 @@ def _paper_scale(scenario: str) -> dict[str, TrainConfig]:
         rollout=1_024,
         epochs=10,
         minibatches=1,
+        piece=512,  # of 262,144 rows, each with all players in all reverse steps: for memory, the gradient is the same
         clip=0.2,
         entropy=1e-2,
         value_weight=1.0,  # not stated in the paper
@@ -104,7 +105,7 @@ def _paper_scale(scenario: str) -> dict[str, TrainConfig]:
     domain = DomainConfig(_domain(scenario), num_envs=256, discount=0.995, groups=2)
     frames = {SMALL_BUDGET: 100_000_000, "11_vs_11": 1_000_000_000}.get(scenario, 500_000_000)
     budgets = _budgets(fkl) if scenario in STUDIED else {}
-    return _named(scenario, "paper-", domain, on_policy(rkl) | {"fkl": fkl} | budgets, frames)
+    return _named(scenario, "paper-", domain, on_policy(rkl, "permuted") | off_policy(fkl, rkl) | budgets, frames)
 
 
 def _domain(scenario: str) -> str:

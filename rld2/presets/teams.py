@@ -1,7 +1,7 @@
 """Teams: one joint action of K players. RL-D2, and the ways to choose it that it is compared with."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 from rld2.agents.fkl import FKLConfig
 from rld2.agents.optimise import OptimiserConfig
@@ -19,7 +19,7 @@ from rld2.runner.config import AgentConfig, TrainConfig
 ALONE = {"steps": 1, "team": TeamConfig(layers=0)}
 
 
-def on_policy(base: RKLConfig) -> dict[str, RKLConfig]:
+def on_policy(base: RKLConfig, mat_order: Literal["fixed", "permuted"] = "fixed") -> dict[str, RKLConfig]:
     """PPO with five ways to choose the joint action: only the policy, and whose ratio is clipped, differ."""
     policy, network = base.policy, base.policy.denoiser
 
@@ -30,7 +30,7 @@ def on_policy(base: RKLConfig) -> dict[str, RKLConfig]:
     return {
         "rkl": base,
         "autoregressive": dataclasses.replace(base, policy=by("autoregressive")),
-        "mat": dataclasses.replace(base, policy=by("mat"), per_position=True),
+        "mat": dataclasses.replace(base, policy=by("mat", order=mat_order), per_position=True),
         "mappo": dataclasses.replace(base, policy=alone, per_position=True, central_value=True),
         "ippo": dataclasses.replace(base, policy=alone, per_position=True),
     }
@@ -103,11 +103,14 @@ def zoo(name: str, frames: int) -> dict[str, TrainConfig]:
     """An environment of PettingZoo, on the host: few environments, so long rollouts."""
     found = {}
     for preset, config in jumanji("foraging").items():
-        if isinstance(config.agent, RKLConfig):
-            agent = dataclasses.replace(config.agent, rollout=128)
-            domain = DomainConfig(f"pettingzoo/{name}", num_envs=8)
-            kind = f"{domain.name}/{preset.rpartition('/')[2]}"
-            found[kind] = TrainConfig(kind, domain, agent, frames, log_frames=frames // 50, evaluation_step_cap=None)
+        agent = config.agent
+        if isinstance(agent, RKLConfig):
+            agent = dataclasses.replace(agent, rollout=128)
+        if isinstance(agent, RelayConfig):
+            agent = dataclasses.replace(agent, rkl=dataclasses.replace(agent.rkl, rollout=128))
+        domain = DomainConfig(f"pettingzoo/{name}", num_envs=8)
+        kind = f"{domain.name}/{preset.rpartition('/')[2]}"
+        found[kind] = TrainConfig(kind, domain, agent, frames, log_frames=frames // 50, evaluation_step_cap=None)
     return found
 
 

@@ -9,7 +9,7 @@ from rld2.report.aggregate import Estimate
 from rld2.report.compare import SETTINGS, Aggregates, Comparison, Entry, Run
 from rld2.report.compare_plots import seed_lines
 from rld2.report.grid import WARNING, Cell, Grid, transposed
-from rld2.report.tables import UNKNOWN, number, over_seeds
+from rld2.report.tables import UNKNOWN, Interval, over_seeds, with_ends
 
 WIDEST = 6  # tasks that stand side by side; more of them become rows
 INTERVAL = "95 % t-interval over seeds; one seed has none"
@@ -48,7 +48,7 @@ def equal_time_grid(comparison: Comparison) -> Grid | None:
         if (method, task) not in lines:
             return Cell(UNKNOWN)
         reached = [float(np.interp(ends[task], at, returns)) for at, returns in lines[method, task]]
-        return Cell(_with_ends(*over_seeds(reached)))
+        return Cell(with_ends(over_seeds(reached)))
 
     rows = tuple((Cell(m), *(cell(m, t) for t in comparison.tasks)) for m in comparison.methods)
     header = ("method", *(f"{task}, {ends[task]:.1f} min" for task in comparison.tasks))
@@ -74,8 +74,9 @@ def paired_grid(comparison: Comparison) -> Grid | None:
 
     def cell(method: str, task: str) -> Cell:
         own, other = scores[method, task], scores[beside[method], task]
-        mean, low, high = over_seeds([own[policy] - other[policy] for policy in own])
-        return Cell(_with_ends(mean, low, high), low is not None and high is not None and not low <= 0.0 <= high)
+        found = over_seeds([own[policy] - other[policy] for policy in own])
+        sure = found.low is not None and found.high is not None and not found.low <= 0.0 <= found.high
+        return Cell(with_ends(found), sure)
 
     rows = tuple((Cell(m), Cell(beside[m]), *(cell(m, t) for t in tasks)) for m in beside)
     note = "Mean over policies of the difference of their scores [95 % t-interval]. Bold: the interval does not hold 0."
@@ -87,11 +88,7 @@ def _by_policy(entry: Entry) -> dict[tuple[str, int], float]:
 
 
 def _score(entry: Entry | None) -> Cell:
-    return Cell(UNKNOWN) if entry is None else Cell(_with_ends(*entry.interval), entry.best)
-
-
-def _with_ends(value: Any, low: Any, high: Any) -> str:
-    return number(value) + ("" if low is None or high is None else f" [{number(low)}, {number(high)}]")
+    return Cell(UNKNOWN) if entry is None else Cell(with_ends(entry.interval), entry.best)
 
 
 def played(task: str, comparison: Comparison) -> str:
@@ -150,7 +147,8 @@ def differences_grid(found: Aggregates) -> Grid:
 
 
 def _estimate(one: Estimate, spread: bool) -> Cell:
-    return Cell(_with_ends(*map(float, one)) if spread else _with_ends(float(one.value), None, None))
+    value, low, high = map(float, one)
+    return Cell(with_ends(Interval(value, low, high) if spread else Interval(value, None, None)))
 
 
 def table_records(comparison: Comparison) -> list[dict[str, Any]]:

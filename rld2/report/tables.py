@@ -100,6 +100,12 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def with_ends(found: Interval) -> str:
+    """The mean and, where it is known, its interval."""
+    ends = "" if found.low is None or found.high is None else f" [{number(found.low)}, {number(found.high)}]"
+    return number(found.mean) + ends
+
+
 def number(value: Any) -> str:
     """Three digits or more; unknown where there is none."""
     if value is None or not math.isfinite(value):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rld2.report.grid import Cell, Grid
-from rld2.report.tables import UNKNOWN, number, over_seeds
+from rld2.report.tables import UNKNOWN, over_seeds, with_ends
 
 WINDOW = 100  # episodes: a mean of fewer is luck
 
@@ -32,10 +32,10 @@ def best_mean(records: Sequence[Mapping[str, Any]], window: int = WINDOW) -> Bes
 
 
 def greatest_grid(found: Mapping[tuple[str, str], Sequence[float]]) -> Grid:
-    """The greatest mean of each seed's training, by method and task: its mean over seeds."""
+    """The greatest mean of each seed's training, by method and task: its mean over seeds, and 95 % t-interval."""
     methods = list(dict.fromkeys(method for method, _ in found))
     tasks = list(dict.fromkeys(task for _, task in found))
-    cells = {where: Cell(number(over_seeds(seeds).mean)) for where, seeds in found.items()}
+    cells = {where: Cell(with_ends(over_seeds(seeds))) for where, seeds in found.items()}
     rows = [(Cell(method), *(cells.get((method, task), Cell(UNKNOWN)) for task in tasks)) for method in methods]
-    note = f"Of a seed the greatest mean of {WINDOW} or more consecutive episodes of training; mean over seeds."
+    note = f"Of a seed the greatest mean of {WINDOW} or more consecutive episodes of training; mean over seeds [95 %]."
     return Grid("Greatest win rate of training (the paper's statistic)", ("method", *tasks), tuple(rows), (note,))

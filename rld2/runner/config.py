@@ -86,6 +86,11 @@ KINDS = {
 
 def how_to_act(config: TrainConfig, sampler: str | None = None, steps: int | None = None) -> ActSpec:
     """The way a run is evaluated: as asked for, else as its config says, else as it was trained."""
+    if (sampler or steps) and isinstance(config.agent, (DQNConfig, R2D2Config)):
+        raise ValueError(
+            f"{config.name} plays the action of the greatest value and samples none; leave --sampler and --steps out "
+            f"(got {sampler!r} and {steps!r})"
+        )
     name = sampler or config.evaluation_sampler
     return ActSpec(None if name is None else sampler_named(name), steps)
 

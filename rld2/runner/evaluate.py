@@ -26,15 +26,25 @@ class Evaluation(NamedTuple):
         return float(np.mean(self.score))
 
     @property
-    def half_width(self) -> float:
-        """Of the 95 % interval of the mean over episodes (normal approximation)."""
-        return float(1.96 * np.std(self.score, ddof=1) / np.sqrt(len(self.score))) if len(self.score) > 1 else 0.0
+    def interval(self) -> tuple[float, float]:
+        """95 %, of the mean over episodes: Wilson's where every episode is won or lost (0 of 100 is not surely 0), else
+        by the normal approximation."""
+        number, mean, z = len(self.score), self.mean, 1.96
+        if number < 2:
+            return mean, mean
+        if np.isin(self.score, (0.0, 1.0)).all():
+            centre = (mean + z**2 / (2 * number)) / (1.0 + z**2 / number)
+            half = z / (1.0 + z**2 / number) * np.sqrt(mean * (1.0 - mean) / number + z**2 / (4 * number**2))
+            return float(centre - half), float(centre + half)
+        half = z * np.std(self.score, ddof=1) / np.sqrt(number)
+        return float(mean - half), float(mean + half)
 
     def summary(self) -> dict[str, Any]:
+        low, high = self.interval
         return {
             "mean": round(self.mean, 4),
-            "low": round(self.mean - self.half_width, 4),
-            "high": round(self.mean + self.half_width, 4),
+            "low": round(low, 4),
+            "high": round(high, 4),
             "episodes": len(self.score),
             "capped_share": round(float(np.mean(self.capped)), 4),
             "mean_length": round(float(np.mean(self.length)), 1),

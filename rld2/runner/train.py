@@ -100,6 +100,7 @@ def train(
             logger.write(record)
             handover = relay.due(record)
             if handover:
+                setup.loop.close()
                 setup, state = relay.pass_on(state, frames, env)
                 logger.say(f"reverse KL takes over at {frames:,} frames")
             stop = asked() or ("on_log" if on_log is not None and on_log(record) is False else None)

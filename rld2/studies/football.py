@@ -23,7 +23,11 @@ def football_table(scale: Scale) -> list[Cell]:
     if scale is SCALES["two-core"]:
         return [Cell(METHODS[m], preset(f"football/{s}/{m}"), seeds=1) for s in SHORT for m in COMPARED]
     return [
-        Cell(f"{title}{', small budget' if scenario == SMALL_BUDGET else ''}", preset(f"football/{scenario}/paper-{m}"))
+        Cell(
+            f"{title}{', small budget' if scenario == SMALL_BUDGET else ''}",
+            preset(f"football/{scenario}/paper-{m}"),
+            seeds=20,
+        )
         for scenario in (*PAPER, SMALL_BUDGET)
         for m, title in METHODS.items()
     ]

@@ -13,7 +13,7 @@ METHODS = {
     "mappo": "MAPPO",
     "ippo": "IPPO",
 }
-PLAYERS = {"two-core": (2, 4, 8), "paper": (2, 3, 4, 5, 6, 7, 8)}
+PLAYERS = range(2, 9)
 # frames at two-core scale: until reverse KL stands still in foraging; what a core plays in about ten minutes elsewhere
 FRAMES = {"foraging": 200_000, "connector": 60_000, "warehouse": 200_000}
 
@@ -23,7 +23,7 @@ def teams_table(scale: Scale) -> list[Cell]:
     small = scale is SCALES["two-core"]
     games = [
         Cell(title, vary(preset(f"toy/agreement-{players}/{method}"), evaluation_episodes=500), seeds=3)
-        for players in PLAYERS["two-core" if small else "paper"]
+        for players in PLAYERS
         for method, title in METHODS.items()
     ]
     teams = [

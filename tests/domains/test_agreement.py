@@ -36,13 +36,20 @@ def test_nothing_beats_agreeing_on_a_uniform_value():
     assert game.expected_return(chances) <= game.optimum
 
 
-@pytest.mark.parametrize(("players", "share"), [(2, 0.51), (3, 0.37), (8, 0.37)])
+@pytest.mark.parametrize(("players", "share"), [(2, 0.51), (3, 0.37), (8, 0.54)])
 def test_independent_players_fail(players: int, share: float):
     game, rng = Agreement(players), np.random.default_rng(0)
     bound = game.independent_optimum()
     assert bound / game.optimum < share
-    different = rng.dirichlet(np.full(4, 0.5), (2000, players)).prod(axis=1)
+    different = rng.dirichlet(np.full(game.values, 0.5), (2000, players)).prod(axis=1)
     assert game.expected_return(different) <= bound + 1e-9
+
+
+def test_agreements_by_chance_stay_frequent_enough_to_be_seen():
+    for players in range(2, 9):
+        game = Agreement(players)
+        assert game.values ** (1 - players) >= 1 / 128
+    assert Agreement(8, values=4).values == 4
 
 
 def test_sizes_are_checked():

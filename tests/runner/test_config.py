@@ -14,7 +14,7 @@ from rld2.domains.registry import DomainConfig
 from rld2.networks.heads import Backbone
 from rld2.presets import DEFAULT, PRESETS, preset
 from rld2.runner import run
-from rld2.runner.config import TrainConfig, from_json, kind_of, make_agent, to_json
+from rld2.runner.config import TrainConfig, from_json, how_to_act, kind_of, make_agent, to_json
 from rld2.types import Replay, Rollout
 from tests.tiny import FKL, RKL, tiny
 
@@ -140,6 +140,15 @@ def test_a_seed_means_the_same_run_alone_and_beside_others():
     assert beside.shape == (3,)
     assert (beside[1:2] == alone).all()
     assert not (beside[0] == alone[0]).all()
+
+
+@pytest.mark.parametrize("kind", ["dqn", "r2d2"])
+def test_what_samples_nothing_has_no_sampler(kind: str):
+    config = preset(f"minatar/breakout/{kind}")
+    assert how_to_act(config).sampler is None
+    for sampler, steps in (("top-p", None), (None, 4)):
+        with pytest.raises(ValueError, match="plays the action of the greatest value and samples none"):
+            how_to_act(config, sampler, steps)
 
 
 def test_a_planner_takes_one_action_at_a_time():

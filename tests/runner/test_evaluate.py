@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from rld2.domains.base import Outcome, VectorDomain
 from rld2.domains.macro import MacroDomain
@@ -52,7 +53,7 @@ def test_the_first_episode_of_every_environment_counts_once():
     assert not np.any(result.capped)
     assert told == [1.0]
     np.testing.assert_allclose(result.mean, lengths.mean())
-    np.testing.assert_allclose(result.half_width, 1.96 * lengths.std(ddof=1) / np.sqrt(SIZE))
+    np.testing.assert_allclose(result.interval[1] - result.mean, 1.96 * lengths.std(ddof=1) / np.sqrt(SIZE))
 
 
 def test_the_policy_is_the_one_that_plays():
@@ -123,9 +124,16 @@ def test_summary_by_hand():
 
 def test_equal_scores_have_no_width():
     result = evaluator(VectorDomain(Countdown(4), SIZE), always(1), None)(0, KEY)
-    assert (result.mean, result.half_width) == (4.0, 0.0)
+    assert (result.mean, result.interval) == (4.0, (4.0, 4.0))
     alone = Evaluation(np.array([4.0]), np.array([4]), np.array([False]))
-    assert (alone.mean, alone.half_width) == (4.0, 0.0)
+    assert (alone.mean, alone.interval) == (4.0, (4.0, 4.0))
+
+
+@pytest.mark.parametrize(("wins", "low", "high"), [(0, 0.0, 0.0370), (50, 0.4038, 0.5962), (100, 0.9630, 1.0)])
+def test_of_games_won_or_lost_the_interval_is_wilsons(wins: int, low: float, high: float):
+    """Ends from the published formula, computed apart; none of a hundred won does not mean that none can be."""
+    games = Evaluation((np.arange(100) < wins).astype(float), np.full(100, 9), np.zeros(100, bool))
+    np.testing.assert_allclose(games.interval, (low, high), atol=1e-4)
 
 
 def test_random_play_is_uniform_over_what_is_legal():
