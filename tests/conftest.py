@@ -67,3 +67,13 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
         return Said(code, out, err)
 
     return call
+
+
+@pytest.fixture
+def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every domain that a run makes lives on the host."""
+    from rld2.runner import run
+    from tests.tiny import Hosted
+
+    inside = run.make_domain
+    monkeypatch.setattr(run, "make_domain", lambda config, env=None: Hosted(inside(config, env)))

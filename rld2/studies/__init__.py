@@ -36,7 +36,7 @@ STUDIES: dict[str, Study] = {
     ),
     "fkl-vs-rkl": _study(
         "At equal wall time forward KL learns faster on Atari; reverse KL needs larger batches.",
-        "MinAtar Breakout, about five minutes of one core a run.",
+        "MinAtar Breakout, about three minutes of one core a run.",
         macro_actions.fkl_vs_rkl,
         "minutes",
     ),

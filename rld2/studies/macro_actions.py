@@ -58,14 +58,14 @@ def atari_table(scale: Scale) -> list[Cell]:
 
 def fkl_vs_rkl(scale: Scale) -> list[Cell]:
     """A batch counts transitions on two cores, trajectories of 32 steps at the paper's scale. Curves are drawn by
-    minutes; two-core frames are a guess at what takes a core five of them."""
+    minutes; two-core frames are a guess at what takes a core three of them."""
     if scale is TWO_CORE:
         ways = {
             size: {
                 "fkl": {"agent__batch_size": size, "frames": frames},
-                "rkl": {"agent__minibatches": 1_024 // size, "frames": 1_400_000},
+                "rkl": {"agent__minibatches": 1_024 // size, "frames": 800_000},
             }
-            for size, frames in {64: 900_000, 128: 600_000, 256: 350_000}.items()
+            for size, frames in {64: 500_000, 128: 350_000, 256: 200_000}.items()
         }
     else:
         ways = {size: {"fkl": drawn(size), "rkl": {"domain__num_envs": size}} for size in (256, 512, 1_024)}

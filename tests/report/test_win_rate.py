@@ -29,4 +29,7 @@ def test_the_table_has_the_mean_over_seeds():
     found = {("RKL", "a"): [0.5, 1.0], ("RKL", "b"): [0.25], ("MAPPO", "a"): [0.5]}
     grid = greatest_grid(found)
     assert grid.header == ("method", "a", "b")
-    assert [[cell.text for cell in row] for row in grid.rows] == [["RKL", "0.75 [-2.43, 3.93]", "0.25"], ["MAPPO", "0.50", "-"]]
+    assert [[cell.text for cell in row] for row in grid.rows] == [
+        ["RKL", "0.75 [-2.43, 3.93]", "0.25"],
+        ["MAPPO", "0.50", "-"],
+    ]

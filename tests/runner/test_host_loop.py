@@ -19,7 +19,7 @@ from rld2.experience.rollout import collect, start
 from rld2.runner import checkpoint, log, run, train
 from rld2.runner.config import TrainConfig
 from rld2.runner.host_loop import CollectorError, build_host
-from rld2.types import Acted, Agent, Batch, Domain, Replay, Rollout, Updated
+from rld2.types import Acted, Agent, Batch, Replay, Rollout, Updated
 from tests.tiny import Hosted, LegalWalk, Walk, scripted, tiny, walk_legal
 
 SIZE, KEYS = 4, jax.random.key(0)[None]
@@ -254,17 +254,6 @@ DQN = DQNConfig(embedding=8, batch_size=8, collect_steps=2, updates=1, capacity=
 
 def config(**changes: Any) -> TrainConfig:
     return tiny(agent=DQN, **{"frames": 300, **changes})
-
-
-@pytest.fixture
-def on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every domain that is made lives on the host."""
-    inside = run.make_domain
-
-    def make(config, env=None) -> Domain:
-        return Hosted(inside(config, env))
-
-    monkeypatch.setattr(run, "make_domain", make)
 
 
 @pytest.mark.usefixtures("on_the_host")
