@@ -33,7 +33,7 @@ class Start:
 
     pretrained: Path = Path("runs/dna-synthetic-pretrain-1")
     oracle: Path = Path("runs/dna-synthetic-oracle-1")
-    judge: Path = Path("runs/dna-synthetic-judge-1")
+    judge: Path | None = Path("runs/dna-synthetic-judge-1")  # None: designs are not judged by an oracle
     classifier: Path | None = None  # tells how many designs are of the type of cell the rewards are of; None: not told
     reward: str = (
         "oracle"  # or true (synthetic data), a Python function "package.module:function", own (given in Python)

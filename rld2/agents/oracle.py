@@ -119,7 +119,7 @@ def make_oracle(
     def started(key: Key[Array, ""]) -> OracleNetwork:
         network = network_of(key, config.network, motifs[:most])
         if most < len(motifs):
-            everything = network_of(key, replace(config.network, filters=0, channels=0, word=0), motifs)
+            everything = network_of(key, replace(config.network, filters=0, channels=0, words=()), motifs)
             weight = fit(everything, sequences, wanted, config.ridge).weight
             telling = jnp.sum(jnp.abs(weight).reshape(POOLED, len(motifs), outputs), axis=(0, 2))
             chosen = jnp.sort(jax.lax.top_k(telling, most)[1])

@@ -79,6 +79,13 @@ class SequenceDomain:
             traceable=not isinstance(reward, BlackBox),
         )
 
+    @property
+    def counters(self) -> dict[str, int]:
+        """For the log, where the reward is a black box: rewards wanted, and those its function was asked for."""
+        if not isinstance(self.reward, BlackBox):
+            return {}
+        return {"reward_asked": self.reward.asked, "reward_calls": self.reward.calls}
+
     def _observation(self) -> Any:
         shape = (self.spec.num_envs, *self.spec.observation.shape)
         return jnp.zeros(shape) if self.spec.traceable else np.zeros(shape, np.float32)

@@ -25,7 +25,7 @@ class OracleNetworkConfig:
     motifs: int | None = None  # how many of the known ones: those that tell most about the scores; None: all
     width: int = 19  # letters a filter sees; longer motifs lose their least informative ends
     channels: int = 24  # of the second layer, which sees how sites lie to each other; 0: none
-    word: int = 0  # letters of the words that are counted beside; 0: none
+    words: tuple[int, ...] = ()  # letters of the words that are counted beside, such as 4 5
     hidden: int = 64
     dropout: float = 0.3  # of what was found in the whole sequence
 
@@ -36,8 +36,8 @@ class OracleNetworkConfig:
             raise ValueError(f"motifs must be 1 or more, or None for all, got {self.motifs}")
         if min(self.filters, self.channels) < 0 or self.hidden < 1:
             raise ValueError(f"filters, channels and hidden must not be negative, got {self}")
-        if not 0 <= self.word <= LONGEST_WORD:
-            raise ValueError(f"words that are counted must have 0 to {LONGEST_WORD} letters, got {self.word}")
+        if not all(1 <= letters <= LONGEST_WORD for letters in self.words):
+            raise ValueError(f"words that are counted must have 1 to {LONGEST_WORD} letters, got {self.words}")
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
 
@@ -74,7 +74,7 @@ def count_words(letters: Float[Array, "b k v"], word: int) -> Float[Array, "b w"
     """How often every word occurs; of letters that are probabilities, how often that is to be expected."""
     places = letters.shape[-2] - word + 1
     if places < 1:
-        raise ValueError(f"words of {word} letters do not fit into sequences of {letters.shape[-2]}; lower word")
+        raise ValueError(f"words of {word} letters do not fit into sequences of {letters.shape[-2]}")
     chance = letters[:, :places]
     for i in range(1, word):
         chance = (chance[..., None] * letters[:, i : i + places, None]).reshape(*chance.shape[:2], -1)
@@ -94,7 +94,7 @@ class OracleNetwork(eqx.Module):
     spread: Float[Array, " f"]
     dropout: float = eqx.field(static=True)
     vocab: int = eqx.field(static=True)
-    word: int = eqx.field(static=True)
+    words: tuple[int, ...] = eqx.field(static=True)
     complement: tuple[int, ...] | None = eqx.field(static=True)
 
     def __init__(
@@ -127,10 +127,9 @@ class OracleNetwork(eqx.Module):
             self.mix = StrandConvolution(key_mix, strands * filters, channels, 1, inner)
             outer = None if complement is None else strand_swap(2 * channels)
             self.arrange = StrandConvolution(key_arrange, strands * channels, channels, 11, outer, dilation=2)
-        self.word, self.complement = config.word, complement
+        self.words, self.complement = config.words, complement
         features = POOLED * (filters + channels)
-        if config.word:
-            features += len(one_of_each(config.word, vocab, complement)[0])
+        features += sum(len(one_of_each(word, vocab, complement)[0]) for word in config.words)
         self.readout = MLP(key_readout, (features, config.hidden, num_out), final_scale=0.0)
         self.linear = jnp.zeros((features, num_out))
         self.centre, self.spread = jnp.zeros(features), jnp.ones(features)
@@ -151,9 +150,9 @@ class OracleNetwork(eqx.Module):
         if self.mix is not None and self.arrange is not None:
             arranged = self.arrange(jax.nn.relu(self.mix(jax.nn.relu(found))))
             features += self._pooled(arranged, self.arrange.bias.shape[0])
-        if self.word:
-            one, other = one_of_each(self.word, self.vocab, self.complement)
-            counts = count_words(letters, self.word)
+        for word in self.words:
+            one, other = one_of_each(word, self.vocab, self.complement)
+            counts = count_words(letters, word)
             features.append(jnp.log1p(counts[:, one] + counts[:, other]))
         return jnp.concatenate(features, axis=-1)
 

@@ -68,6 +68,7 @@ def table_grid(records: Sequence[Record], title: str) -> Grid:
         "Intervals are 95 %: over seeds, or over sequences where there is one seed.",
         "Bold: the highest reward among methods no less likely than the pretrained model's own samples (within one "
         "standard error), with a unique share of 0.99 or more and 0.9 of its distance between sequences.",
+        *dict.fromkeys(f"{e['metric']}: {e['note']}." for r in records for e in r["rows"] if e["metric"] == REWARD),
     )
     return Grid(title, ("method", *metrics, "reward calls"), tuple(rows), notes)
 

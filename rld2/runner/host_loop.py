@@ -129,9 +129,8 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
                 learner = updated.state
                 reports.append(updated.metrics)
         means = jax.tree.map(lambda *x: jnp.asarray([np.mean(x)]), *jax.device_get(reports))
-        restarts = getattr(domain, "restarts", None)
-        lost = {} if restarts is None else {"worker_restarts": jnp.asarray([float(restarts)])}
-        return _lead(_state(learner, episodes, key, frames)), means | lost
+        counted = {name: jnp.asarray([float(number)]) for name, number in getattr(domain, "counters", {}).items()}
+        return _lead(_state(learner, episodes, key, frames)), means | counted
 
     def close() -> None:
         while worlds:

@@ -16,13 +16,14 @@ from rld2.agents.finetune import Start
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood
+from rld2.domains.sequences import BlackBox
 from rld2.networks.oracle import Classifier, EvaluationOracle, in_parts, one_hot
 from rld2.report.aggregate import Estimate
-from rld2.runner import run
+from rld2.runner import log, run
 from rld2.runner.config import TrainConfig
 from rld2.runner.designs import Run, draw, opened
 from rld2.runner.finale import FINALE_SEED
-from rld2.runner.sequences import DESIGNS
+from rld2.runner.sequences import DESIGNS, own_reward
 from rld2.runner.train import Trained
 from rld2.sequences import metrics, synthetic
 from rld2.sequences.data import DataConfig, known_motifs, load, pretraining_sequences
@@ -94,13 +95,15 @@ def judge_run(source: Run, number: int, seed: int, sampler: str | None = None, s
         return judge_model(agent, source.learned, tokens)
     assert isinstance(agent, DESIGNS)
     base = run.open_run(agent.start.pretrained)
-    rows = judge_design(tokens, base.agent, base.learned, agent.start)
+    rows = judge_design(tokens, base.agent, base.learned, agent.start, own_reward(source.setup.domain))
     return [*rows, row("reward calls", float(source.config.frames), "asked for while learning")]
 
 
 def judge_model(agent: PretrainConfig, policy: Policy, tokens: Int[np.ndarray, "n k"]) -> list[Row]:
     """A pretrained model beside a Markov chain fitted to the same sequences, both on sequences held out."""
-    vocabulary, training, held_out = pretraining_sequences(agent.data)
+    vocabulary, training, held_out, _ = pretraining_sequences(agent.data)
+    if not len(held_out):
+        raise ValueError(f"none of {len(training)} sequences was held out to judge the model by; it needs more of them")
     size = vocabulary.size
     strands = [training, vocabulary.reverse_complement(training)] if vocabulary.has_strands else [training]
     length = training.shape[1]
@@ -132,14 +135,18 @@ def _paired(values: Float[np.ndarray, " n"]) -> Estimate:
 
 
 def judge_design(
-    tokens: Int[np.ndarray, "n k"], pretraining: PretrainConfig, pretrained: Policy, start: Start
+    tokens: Int[np.ndarray, "n k"],
+    pretraining: PretrainConfig,
+    pretrained: Policy,
+    start: Start,
+    own: BlackBox | None = None,
 ) -> list[Row]:
-    """Reward on the oracle kept for it, likelihood under the pretrained model, likeness to the best data, diversity."""
-    oracle, r = held_out_correlation(start.judge)
-    if not isinstance(oracle, EvaluationOracle):
-        raise ValueError(f"{start.judge} is an oracle for tuning and may not judge; train one with role 'evaluation'")
+    """Reward on the oracle kept for it and by the user's own function, likelihood under the pretrained model, likeness
+    to the best data, diversity."""
     data = pretraining.data
-    rows = [row("reward, evaluation oracle (median)", metrics.median(oracle.judge(tokens)), f"its held-out r {r:.3f}")]
+    rows = [] if start.judge is None else [_judged_reward(tokens, start, start.judge)]
+    if own is not None:
+        rows.append(row("reward, own function (median)", metrics.median(own(tokens))))
     if data.name == "synthetic":
         rows.append(row("reward, true (median)", metrics.median(synthetic.activity(tokens))))
     likely = likelihoods(pretrained, tokens[:HELD_OUT], pretraining.classes)
@@ -150,6 +157,17 @@ def judge_design(
         row("mean pairwise distance", metrics.diversity(tokens)),
         row("unique share", metrics.unique_share(tokens)),
     ]
+
+
+def _judged_reward(tokens: Int[np.ndarray, "n k"], start: Start, judge: Path) -> Row:
+    """With the held-out r of both oracles: how far either can be trusted."""
+    oracle, r = held_out_correlation(judge)
+    if not isinstance(oracle, EvaluationOracle):
+        raise ValueError(f"{judge} is an oracle for tuning and may not judge; train one with role 'evaluation'")
+    note = f"its held-out r {r:.3f}"
+    if start.reward == "oracle":
+        note += f", of the oracle for tuning {held_out_correlation(start.oracle)[1]:.3f}"
+    return row("reward, evaluation oracle (median)", metrics.median(oracle.judge(tokens)), note)
 
 
 def _likeness(tokens: Int[np.ndarray, "n k"], data: DataConfig) -> list[Row]:
@@ -205,19 +223,30 @@ def score(
     seed: int,
     console: Console,
     out: Path | None = None,
+    source: Run | None = None,
 ) -> list[Row]:
-    """Judge a run folder, print the table, and save it to `out` (None: evaluation.json in the folder)."""
-    source = opened(folder)
+    """Judge a run folder, print the table, and save it to `out` (None: evaluation.json in the folder). `source`: the
+    run, where it is open already."""
+    source = opened(folder) if source is None else source
     with console.status(f"drawing and judging {number:,} sequences ..."):
         rows = judge_run(source, number, seed, sampler, steps)
+        rows += _calls(folder)
     console.print(table(rows, source.config.name))
     record = {"run": source.config.name, "samples": number, "sampler": sampler, "steps": steps, "rows": rows}
     (out or folder / "evaluation.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return rows
 
 
+def _calls(folder: Path) -> list[Row]:
+    """How often a user's function was asked, by the end of the log; nothing where there is none."""
+    last = (log.read(folder) or [{}])[-1]
+    return [row("  of different sequences", calls, "asked once for each") for calls in last.get("reward_calls", [])]
+
+
 def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
     """The end of `rld2 train` for sequences: what it is worth, and how to go on."""
-    score(trained.folder, config.evaluation_episodes, None, None, FINALE_SEED, console)
+    learned = run.policy_of(trained.setup, trained.state, 0)
+    source = Run(run.read_config(trained.folder), trained.setup, learned)  # a reward given in Python is only in here
+    score(trained.folder, config.evaluation_episodes, None, None, FINALE_SEED, console, source=source)
     more = "" if isinstance(config.agent, OracleConfig) else f"rld2 sample {trained.folder} --n 1000 | "
     console.print(f"next            {more}rld2 evaluate {trained.folder} | tensorboard --logdir {trained.folder}")

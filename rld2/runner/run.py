@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rld2.agents.oracle import OracleConfig
 from rld2.domains.registry import AnyEnv, make_domain
 from rld2.domains.sequences import Scores
 from rld2.runner import checkpoint
@@ -20,7 +21,7 @@ from rld2.runner.config import SequenceConfig, TrainConfig, from_json, make_agen
 from rld2.runner.host_loop import build_host
 from rld2.runner.loop import Loop, LoopState, build
 from rld2.runner.origin import origin
-from rld2.runner.sequences import Opened, parts
+from rld2.runner.sequences import DESIGNS, Opened, parts
 from rld2.types import Agent, Domain
 
 CONFIG, CHECKPOINTS, HANDOVER, ORIGIN = "config.json", "checkpoints", "handover.json", "origin.json"
@@ -65,6 +66,33 @@ def _check_one_seed(config: TrainConfig, what: str) -> None:
             f"{what} lives on the host, where a process trains one seed, got seeds={config.seeds}; start "
             f"a run for each: --seed {config.seed} to --seed {config.seed + config.seeds - 1}"
         )
+
+
+def check_start(agent: Any) -> None:
+    """That a design, once it is done, will find what it is to be judged by: hours later is too late to be told."""
+    if not isinstance(agent, DESIGNS):
+        return
+    start = agent.start
+    for name, folder, role in (("judge", start.judge, "evaluation"), ("classifier", start.classifier, "classifier")):
+        if folder is None:
+            continue
+        if not (folder / CONFIG).is_file():
+            raise ValueError(
+                f"start.{name} {folder} is no run; train one with a preset dna/.../{name}, name another with "
+                f"--agent.start.{name} RUN, or do without: --agent.start.{name} None"
+            )
+        found = read_config(folder).agent
+        if not isinstance(found, OracleConfig) or found.role != role:
+            raise ValueError(
+                f"start.{name} {folder} has not the role {role!r}; a preset dna/.../{name} makes one that has"
+            )
+    if start.judge is not None and start.reward == "oracle" and (start.oracle / CONFIG).is_file():
+        tuned, judged = (getattr(read_config(folder).agent, "data", None) for folder in (start.oracle, start.judge))
+        if tuned != judged:
+            raise ValueError(
+                f"{start.oracle} and {start.judge} learned from different data: one may have seen what the other is "
+                f"tested on; train both on the same, of which each takes its own half"
+            )
 
 
 def open_run(folder: Path) -> Opened:

@@ -98,15 +98,14 @@ def _nothing(letters: Any) -> Any:
 
 
 def _pretraining(agent: PretrainConfig, domain: DomainConfig, frames: int, log_frames: int) -> Parts:
+    vocabulary, tokens, _, scores = pretraining_sequences(agent.data)
+    observation = np.zeros((len(tokens), agent.classes), np.float32)
     if agent.conditional:
-        corpus = load(agent.data)
-        vocabulary, tokens = corpus.vocabulary, corpus.tokens[~corpus.held_out]
-        scores = corpus.known_scores[~corpus.held_out]
-        observation = np.tile(np.array([1.0, 0.0], np.float32), (len(tokens), 1))
-        observation[top_rows(scores, agent.active_share)] = [0.0, 1.0]
-    else:
-        vocabulary, tokens, _ = pretraining_sequences(agent.data)
-        observation = np.zeros((len(tokens), 1), np.float32)
+        known = np.flatnonzero(np.isfinite(scores))
+        if not len(known):
+            raise ValueError("a conditional model needs scores to tell what is active; name the column that holds them")
+        observation[known] = [1.0, 0.0]
+        observation[known[top_rows(scores[known], agent.active_share)]] = [0.0, 1.0]
     place = SequenceDomain(domain.name, vocabulary, tokens.shape[1], domain.num_envs, _nothing, agent.classes)
     complement = jnp.asarray(vocabulary.complement) if vocabulary.has_strands else None
     learner = make_pretrain(agent, place.spec, frames, complement)
@@ -157,6 +156,12 @@ def reward_of(start: Start, data: DataConfig, open_run: Open) -> Differentiable 
 
 def _missing(sequences: Any) -> Any:
     raise ValueError("this run learned from a function given in Python; to go on, give it again to `rld2.train`")
+
+
+def own_reward(domain: Any) -> BlackBox | None:
+    """The user's function behind a design's reward, if it has one and the function is at hand."""
+    reward = domain.reward if isinstance(domain, SequenceDomain) else None
+    return reward if isinstance(reward, BlackBox) and reward.function is not _missing else None
 
 
 def with_own_reward(agent: Any) -> Any:

@@ -70,6 +70,7 @@ def train(
     """
     if env is not None and isinstance(config.agent, SequenceConfig):
         config = dataclasses.replace(config, agent=with_own_reward(config.agent))
+    run.check_start(config.agent)
     phase = 0 if resume is None else run.phase_at(resume)
     setup = run.set_up(config, env, phase)
     needs = setup.loop.check()

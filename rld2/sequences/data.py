@@ -155,6 +155,7 @@ class Sequences(NamedTuple):
     vocabulary: Vocabulary
     training: Int[np.ndarray, "n k"]
     held_out: Int[np.ndarray, "m k"]
+    scores: Float[np.ndarray, " n"]  # of training, where they are known and of fold 0, which tuning may see; else NaN
 
 
 def pretraining_sequences(config: DataConfig) -> Sequences:
@@ -163,11 +164,16 @@ def pretraining_sequences(config: DataConfig) -> Sequences:
     The other fold of HepG2 stays unseen: the evaluation oracle learns from it.
     """
     corpus = load(config)
+    unknown = np.full(len(corpus.tokens), np.nan)
+    scores = unknown if corpus.scores is None else np.where(corpus.fold == 0, corpus.scores, np.nan)
     if config.name != "hepg2":
-        return Sequences(corpus.vocabulary, corpus.tokens[~corpus.held_out], corpus.tokens[corpus.held_out])
+        own = ~corpus.held_out
+        return Sequences(corpus.vocabulary, corpus.tokens[own], corpus.tokens[corpus.held_out], scores[own])
     regions, training = _dhs_parts(config)
-    tokens = np.concatenate([regions.tokens[training], corpus.tokens[corpus.fold == 0]])
-    return Sequences(DNA, tokens, regions.tokens[regions.held_out])
+    own = corpus.fold == 0
+    tokens = np.concatenate([regions.tokens[training], corpus.tokens[own]])
+    scores = np.concatenate([np.full(int(training.sum()), np.nan), scores[own]])
+    return Sequences(DNA, tokens, regions.tokens[regions.held_out], scores)
 
 
 def known_motifs(config: DataConfig) -> list[Motif]:

@@ -1,10 +1,12 @@
 """The runs before a design (a pretrained model, oracles) and the designs themselves, by the scale of a study."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rld2.agents.finetune import Start
+from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import PRESETS, preset
 from rld2.runner import run
 from rld2.runner.config import TrainConfig
@@ -51,6 +53,10 @@ class StoppedError(Exception):
 def stage_config(scale: Scale, stage: str, folder: Path) -> TrainConfig:
     name = scale.model if stage == "pretrain" else stage
     changes = scale.changes.get(stage, {})
+    if stage == "pretrain-conditional" and scale.model != "pretrain":  # as large as the model it is compared with
+        large = preset(f"dna/{scale.data}/{scale.model}")
+        assert isinstance(large.agent, PretrainConfig)
+        changes = {"agent": dataclasses.replace(large.agent, conditional=True), "frames": large.frames, **changes}
     return vary(preset(f"dna/{scale.data}/{name}"), out=folder / "runs" / stage, finale=False, **changes)
 
 

@@ -95,15 +95,15 @@ def test_strand_convolutions_commute_with_reading_the_other_strand():
     np.testing.assert_allclose(out_other, out[:, ::-1][..., np.array(strand_swap(4))], rtol=1e-4, atol=1e-5)
 
 
-def oracle(motifs: list[np.ndarray], seed: int = 0, word: int = 0) -> OracleNetwork:
-    config = OracleNetworkConfig(filters=3, width=7, channels=4, word=word)
+def oracle(motifs: list[np.ndarray], seed: int = 0, words: tuple[int, ...] = ()) -> OracleNetwork:
+    config = OracleNetworkConfig(filters=3, width=7, channels=4, words=words)
     network = OracleNetwork(key(seed), config, COMPLEMENT, 4, motifs)
     return eqx.tree_at(lambda n: n.linear, network, 0.1 * jax.random.normal(key(9), network.linear.shape))
 
 
-@pytest.mark.parametrize("word", [0, 3, 4])
-def test_an_oracle_says_the_same_of_both_strands(word: int):
-    network = oracle([Motif("x", np.eye(4)[DNA.encode("GATTACA")]).log_odds], word=word)
+@pytest.mark.parametrize("words", [(), (3,), (4, 2)])
+def test_an_oracle_says_the_same_of_both_strands(words: tuple[int, ...]):
+    network = oracle([Motif("x", np.eye(4)[DNA.encode("GATTACA")]).log_odds], words=words)
     tokens = np.random.default_rng(0).integers(0, 4, (6, 40))
     predict = jax.jit(lambda x: network(jax.nn.one_hot(x, 4))[:, 0])
     forward, reverse = (np.asarray(predict(x)) for x in (tokens, DNA.reverse_complement(tokens)))
@@ -120,7 +120,7 @@ def test_words_are_counted_once_for_both_strands():
     assert len(one) == 32
     assert sorted({*one, *other}) == list(range(64))
     np.testing.assert_array_equal(one_of_each(2, 3, None), [np.arange(9)] * 2)
-    network = oracle([], word=3)
+    network = oracle([], words=(3,))
     features = np.asarray(jax.jit(lambda x: network.features(x))(letters))
     np.testing.assert_allclose(features[:, -32:], np.log1p(expected[:, one] + expected[:, other]), atol=1e-5)
     with pytest.raises(ValueError, match="do not fit into sequences of 2"):
@@ -160,7 +160,7 @@ def test_parts_are_put_together_in_their_order():
 
 
 def test_mistakes():
-    for field, value in (("width", 4), ("filters", -1), ("motifs", 0), ("dropout", 1.0), ("word", 7)):
+    for field, value in (("width", 4), ("filters", -1), ("motifs", 0), ("dropout", 1.0), ("words", (4, 7))):
         assert_refused(OracleNetworkConfig(), field, value, "got")
     with pytest.raises(ValueError, match="needs filters"):
         OracleNetwork(key(0), OracleNetworkConfig(filters=0), COMPLEMENT, 4, [])

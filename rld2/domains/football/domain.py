@@ -78,6 +78,11 @@ class Football:
         return self.members or [self]
 
     @property
+    def counters(self) -> dict[str, int]:
+        """For the log."""
+        return {"worker_restarts": self.restarts}
+
+    @property
     def restarts(self) -> int:
         """Processes that were lost and replaced."""
         return self.lost + sum(member.restarts for member in self.members)
