@@ -83,13 +83,21 @@ def drawn(batch: int) -> dict[str, Any]:
 
 
 def macro_length(scale: Scale) -> list[Cell]:
-    """The same network and frames whatever the length."""
-    return [
-        Cell(f"{MINATAR[method]}, K = {length}", scale.config(method, game, length=length), scale.seeds)
-        for game in (scale.games if scale is TWO_CORE else ALL_GAMES)
-        for length in (1, 2, 4, 8, 16, 32)
-        for method in ("fkl", "impala-macro")
-    ]
+    """The same network and frames whatever the length. On two cores up to 16, which are drawn in 8 steps: a run with 32
+    actions takes a core half an hour."""
+    small, cells = scale is TWO_CORE, []
+    for game in scale.games if small else ALL_GAMES:
+        for length in (1, 2, 4, 8, 16) if small else (1, 2, 4, 8, 16, 32):
+            forward = scale.config("fkl", game, length=length, **few_steps(scale, length))
+            rival = scale.config("impala-macro", game, length=length)
+            cells += [Cell(f"{MINATAR['fkl']}, K = {length}", forward, scale.seeds)]
+            cells += [Cell(f"{MINATAR['impala-macro']}, K = {length}", rival, scale.seeds)]
+    return cells
+
+
+def few_steps(scale: Scale, length: int) -> dict[str, Any]:
+    """At most 8 reverse steps where time is short."""
+    return {"agent__policy__steps": 8} if scale is TWO_CORE and length > 8 else {}
 
 
 def scaling(scale: Scale) -> list[Cell]:
@@ -108,7 +116,9 @@ def scaling(scale: Scale) -> list[Cell]:
                 frames = scale.frames
                 if grown > 2:
                     frames = frames if small else 5 * frames
-                    changes |= {"agent__batch_size": 256} if small else drawn(128)
+                    changes |= {} if small else drawn(128)
+                if small:
+                    changes |= {"agent__batch_size": 64 if grown == 2 else 128, **few_steps(scale, length)}
                 config = scale.config("fkl", game, length=length, frames=frames, **changes)
                 cells.append(Cell(f"K = {length}, {grown} heads", config, scale.seeds))
             frames = scale.frames if small or heads == 2 else 5 * scale.frames
@@ -176,16 +186,20 @@ def on_policy_diffusion(scale: Scale) -> list[Cell]:
 
 def planner(scale: Scale) -> list[Cell]:
     """A plan is drawn in at most 8 reverse steps (the paper does not state how many). Beside plans, macro-actions that
-    are played to the end. On two cores both learn twice as often from a frame as in `macro-length`."""
+    are played to the end. On two cores plans of 16 at most, and twice as many batches as in `macro-length`, of 64."""
     small = scale is TWO_CORE
     cells = []
     for game in scale.games:
-        for plan in (1, 2, 4, 8, 16, 32):
+        for plan in (1, 2, 4, 8, 16) if small else (1, 2, 4, 8, 16, 32):
             changes = {"agent__plan": plan, "agent__policy__steps": min(plan, 8)}
-            few = {"length": 1, "frames": 150_000, "domain__num_envs": 128} if small else {"domain__macro": 1}
+            few: dict[str, Any] = {"domain__macro": 1}
+            if small:
+                few = {"length": 1, "frames": 150_000, "domain__num_envs": 128, "agent__batch_size": 64}
             cells.append(Cell(f"plan of {plan}", scale.config("fkl", game, **few, **changes), scale.seeds))
         for length in (4, 16):
-            few = {"frames": 150_000, "domain__num_envs": 128 // length} if small else {}
+            few = {"agent__policy__steps": min(length, 8)}
+            if small:
+                few |= {"frames": 150_000, "domain__num_envs": 128 // length, "agent__batch_size": 64}
             config = scale.config("fkl", game, length=length, **few)
             cells.append(Cell(f"macro-action of {length}", config, scale.seeds))
     return cells
