@@ -83,9 +83,7 @@ def check_start(agent: Any) -> None:
             )
         found = read_config(folder).agent
         if not isinstance(found, OracleConfig) or found.role != role:
-            raise ValueError(
-                f"start.{name} {folder} has not the role {role!r}; a preset dna/.../{name} makes one that has"
-            )
+            raise ValueError(f"start.{name} {folder} is not of the role {role!r}; a preset dna/.../{name} makes one")
     if start.judge is not None and start.reward == "oracle" and (start.oracle / CONFIG).is_file():
         tuned, judged = (getattr(read_config(folder).agent, "data", None) for folder in (start.oracle, start.judge))
         if tuned != judged:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 
 CHUNK = 4096  # sequences counted at a time
 DIFFERENT = 4**7  # words of one length, at most: what is counted of proteins is shorter than of DNA
@@ -42,7 +42,7 @@ def word_counts_by_sequence(tokens: Int[np.ndarray, "n k"], word: int, vocab: in
     return flat.reshape(len(codes), size)
 
 
-def correlation(a: Float[np.ndarray, "*#b w"], b: Float[np.ndarray, "*#b w"]) -> Float[np.ndarray, "*b"]:
+def correlation(a: Num[np.ndarray, "*#b w"], b: Num[np.ndarray, "*#b w"]) -> Float[np.ndarray, "*b"]:
     """Pearson's r over the last axis; 0 where one of them does not vary."""
     a, b = a - a.mean(axis=-1, keepdims=True), b - b.mean(axis=-1, keepdims=True)
     scale = np.sqrt(np.sum(a * a, axis=-1) * np.sum(b * b, axis=-1))

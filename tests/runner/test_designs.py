@@ -13,11 +13,12 @@ import rld2
 from rld2.agents.finetune import FinetuneConfig, Start
 from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import PRESETS, preset
-from rld2.runner import judge, run
+from rld2.runner import judge, log, run
 from rld2.runner.config import from_json, to_json
 from rld2.runner.designs import Guide, draw, opened
-from rld2.sequences.data import FOLDER_VARIABLE
+from rld2.sequences.data import FOLDER_VARIABLE, DataConfig
 from rld2.sequences.files import read
+from rld2.sequences.vocabulary import Vocabulary
 from rld2.studies.scales import vary
 
 DATA = {"agent__data__number": 600, "agent__data__length": 45}
@@ -118,9 +119,48 @@ def test_a_function_of_ones_own(stages: Stages, tmp_path: Path):
     agent = run.read_config(trained.folder).agent
     assert isinstance(agent, FinetuneConfig)
     assert agent.start.reward == "own"
-    assert draw(opened(trained.folder), 3, 0).shape == (3, 45)
+    source = opened(trained.folder)
+    assert draw(source, 3, 0).shape == (3, 45)
+    assert log.read(trained.folder)[-1]["reward_asked"] == [128.0]
+    assert log.read(trained.folder)[-1]["reward_calls"] == [float(len(asked))]
+    known = judge.Run(source.config, trained.setup, source.learned)
+    rows = {row["metric"]: row["value"] for row in judge.judge_run(known, 20, 0)}
+    assert 0.0 <= rows["reward, own function (median)"] <= 1.0
+    assert "reward, own function (median)" not in {row["metric"] for row in judge.judge_run(source, 20, 0)}
     with pytest.raises(ValueError, match="only be given to a design"):
         rld2.train(small("pretrain", tmp_path / "again", 64, **DATA), share_of_g)
+
+
+@pytest.mark.dna
+def test_a_design_can_do_without_a_judge_but_not_with_a_wrong_one(stages: Stages, tmp_path: Path):
+    start = stages.start
+    alone = rld2.train(design(stages, "fkl", tmp_path, agent__start=dataclasses.replace(start, judge=None)))
+    rows = [row["metric"] for row in judge.judge_run(opened(alone.folder), 20, 0)]
+    assert "reward, evaluation oracle (median)" not in rows
+    assert "reward, true (median)" in rows
+    for judged_by, words in (
+        (tmp_path / "nowhere", r"start.judge .*nowhere is no run; .* or do without: --agent.start.judge None"),
+        (start.oracle, "is not of the role 'evaluation'"),
+        (start.pretrained, "is not of the role 'evaluation'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            rld2.train(design(stages, "rkl", tmp_path, agent__start=dataclasses.replace(start, judge=judged_by)))
+    other = rld2.train(small("judge", tmp_path, 64, **DATA, agent__data__seed=1, agent__network__filters=2)).folder
+    with pytest.raises(ValueError, match="learned from different data: one may have seen"):
+        rld2.train(design(stages, "rkl", tmp_path, agent__start=dataclasses.replace(start, judge=other)))
+
+
+@pytest.mark.dna
+def test_proteins(tmp_path: Path):
+    letters = "ACDEFGHIKLMNPQRSTVWY"
+    rng = np.random.default_rng(0)
+    rows = ["".join(rng.choice(list(letters), 12)) for _ in range(200)]
+    (tmp_path / "proteins.tsv").write_text("\n".join(["sequence", *rows]) + "\n")
+    data = DataConfig("file", tmp_path / "proteins.tsv", vocabulary=Vocabulary(letters, ""))
+    model = {f"agent__policy__{name}": value for name, value in MODEL.items()}
+    trained = rld2.train(small("pretrain", tmp_path, 128, agent__data=data, **model))
+    names = [row["metric"] for row in judge.judge_run(opened(trained.folder), 20, 0)]
+    assert {"  Markov chain of order 2", "3-mer correlation of samples"} <= set(names)
 
 
 @pytest.mark.dna

@@ -27,6 +27,9 @@ def test_synthetic_corpus():
     assert 20 < corpus.held_out.sum() < 90
     parts = pretraining_sequences(DataConfig(number=500, length=60))
     assert len(parts.training) + len(parts.held_out) == 500
+    seen = corpus.fold[~corpus.held_out] == 0  # the half that tuning may see
+    np.testing.assert_array_equal(parts.scores[seen], corpus.known_scores[~corpus.held_out & (corpus.fold == 0)])
+    assert np.isnan(parts.scores[~seen]).all()
     assert len(known_motifs(DataConfig())) == 6
 
 
@@ -66,4 +69,6 @@ def test_real_data():
     assert regions.held_out.sum() == 4565
     parts = pretraining_sequences(DataConfig("hepg2"))
     assert len(parts.training) == 39_254 + 12_298
+    assert np.isnan(parts.scores[:39_254]).all()
+    assert np.isfinite(parts.scores[39_254:]).all()
     assert len(known_motifs(DataConfig("hepg2"))) == 879
