@@ -95,6 +95,8 @@ class Sample:
     """Of the guidance; of particles: one over the temperature."""
     particles: int = 8
     """Of which one becomes a sequence."""
+    every: int = 1
+    """Particles are weighed in one of so many reverse steps: fewer rewards."""
     oracle: Path | None = None
     """Run of the oracle that guides, role tuning."""
     index: int = 0
@@ -228,7 +230,7 @@ def sample(arguments: Sequence[str]) -> None:
     options = tyro.cli(Sample, args=list(arguments), prog="rld2 sample")
     _at_least_one(n=options.n, steps=options.steps)
     _check_sampler(options.sampler)
-    guide = Guide(options.guide, options.strength, options.particles)
+    guide = Guide(options.guide, options.strength, options.particles, options.every)
     source = opened(options.run, options.index)
     path = options.out if options.out is not None else options.run / "samples.fasta"
     with console.status(f"drawing {options.n:,} sequences ..."):

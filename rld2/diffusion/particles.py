@@ -26,22 +26,34 @@ def systematic(key: Key[Array, ""], log_weight: Float[Array, "b m"]) -> Int[Arra
     return jax.random.permutation(shuffle_key, index, axis=1, independent=True)
 
 
-def particles(predict: Predict, reward: Reward, temperature: float, mask_token: int, *, twisted: bool) -> Choose:
+def particles(
+    predict: Predict, reward: Reward, temperature: float, mask_token: int, *, twisted: bool, every: int = 1
+) -> Choose:
     """What `sample` asks after every step. `predict` is the model itself, also where samples come from a guided one
-    (`twisted`): the weights then contain the ratio of the two."""
+    (`twisted`): the weights then contain the ratio of the two. Samples are weighed in one of `every` steps, the last
+    one among them: rewards cost."""
 
-    def choose(key: Key[Array, ""], moved: Moved) -> Chosen:
+    def ratio(moved: Moved) -> Float[Array, "b m"]:
+        """Of the model's chance to draw what was drawn in this step, to that of the guided one."""
+        is_drawn = (moved.before == mask_token) & (moved.after != mask_token)
+        logits = predict(moved.before, jnp.broadcast_to(moved.step, moved.after.shape[:2]))
+        own = token_log_prob(logits, jnp.where(is_drawn, moved.after, 0))
+        return jnp.sum(jnp.where(is_drawn, own - moved.log_prob, 0.0), axis=-1)
+
+    def weigh(key: Key[Array, ""], moved: Moved, before: Float[Array, "b m"]) -> Chosen:
         after = moved.after
         later = jnp.broadcast_to(jnp.maximum(moved.step - 1, 1), after.shape[:2])
         estimate = clean_estimate(predict(after, later), after, mask_token)
         promise = reward_of_estimate(reward, estimate) / temperature
-        log_weight = promise - moved.promise
-        if twisted:
-            is_drawn = (moved.before == mask_token) & (after != mask_token)
-            logits = predict(moved.before, jnp.broadcast_to(moved.step, after.shape[:2]))
-            own = token_log_prob(logits, jnp.where(is_drawn, after, 0))
-            log_weight = log_weight + jnp.sum(jnp.where(is_drawn, own - moved.log_prob, 0.0), axis=-1)
-        index = systematic(key, log_weight)
+        index = systematic(key, promise - before)
         return Chosen(index, jnp.take_along_axis(promise, index, axis=1))
+
+    def choose(key: Key[Array, ""], moved: Moved) -> Chosen:
+        before = moved.promise - ratio(moved) if twisted else moved.promise  # what the next weights are counted from
+        if every == 1:
+            return weigh(key, moved, before)
+        themselves = jnp.broadcast_to(jnp.arange(before.shape[1]), before.shape)
+        due = (moved.step - 1) % every == 0
+        return jax.lax.cond(due, lambda: weigh(key, moved, before), lambda: Chosen(themselves, before))
 
     return choose

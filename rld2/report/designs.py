@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -12,6 +13,7 @@ from rld2.report.plots import RESOLUTION, SIZE, style
 from rld2.report.tables import NORMAL_QUANTILE, over_seeds, t_quantile
 
 REWARD, TRUE, LIKELIHOOD = "reward, evaluation oracle (median)", "reward, true (median)", "log-likelihood (median)"
+OURS = "RL-D2 fkl"
 COLORS = mpl.color_sequences["tab20"]
 
 Record = Mapping[str, Any]  # method, seed, reward_calls, seconds, rows: metric, value, low, high
@@ -87,6 +89,35 @@ def is_natural(methods: Mapping[str, Sequence[Record]], name: str, reference: st
     return likely[0] >= base_likely[0] - error and unique[0] >= 0.99 and distance[0] >= 0.9 * base_distance[0]
 
 
+def family(name: str) -> str:
+    """Methods that differ only in how strongly they are led: what stands before the comma."""
+    return name.partition(",")[0]
+
+
+def frontier_grid(records: Sequence[Record]) -> Grid:
+    """Every other method beside the line through ours: whether ours reaches its reward where it is as likely."""
+    methods = by_method(records)
+    points = {name: _point(own) for name, own in methods.items()}
+    ours = sorted(point for name, point in points.items() if family(name) == OURS and point is not None)
+    rows = []
+    for name, point in points.items():
+        if point is None or not ours or family(name) in (OURS, "pretrained"):
+            continue
+        likely, reward = point
+        line = float(np.interp(likely, [x for x, _ in ours], [y for _, y in ours]))  # flat beyond its ends
+        said = "more likely than any of ours" if likely > ours[-1][0] else "on or above" if line >= reward else "below"
+        calls = sum(record["reward_calls"] for record in methods[name]) / len(methods[name])
+        rows.append((Cell(name), Cell(f"{reward:.2f}"), Cell(f"{line:.2f}"), Cell(said), Cell(f"{calls:,.0f}")))
+    note = f"Ours: the line through the points of {OURS}, at the log-likelihood of the other; means over seeds."
+    return Grid("Frontier", ("method", "reward", "ours there", "ours is", "reward calls"), tuple(rows), (note,))
+
+
+def _point(records: Sequence[Record]) -> tuple[float, float] | None:
+    """Log-likelihood and reward."""
+    likely, reward = interval_of(records, LIKELIHOOD), interval_of(records, REWARD)
+    return None if likely is None or reward is None else (likely[0], reward[0])
+
+
 def _shown(found: tuple[float, float | None, float | None]) -> str:
     value, low, high = found
     return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ({low:.2f} to {high:.2f})"
@@ -98,12 +129,18 @@ def tradeoff_figure(records: Sequence[Record]) -> Figure:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     style(axes, "Reward and likelihood of designed sequences")
-    for i, (name, own) in enumerate(by_method(records).items()):
-        reward, likely = interval_of(own, REWARD), interval_of(own, LIKELIHOOD)
-        if reward is None or likely is None:
+    families: dict[str, list[Sequence[Record]]] = {}
+    for name, own in by_method(records).items():
+        families.setdefault(family(name), []).append(own)
+    for i, (name, members) in enumerate(families.items()):
+        found = [(interval_of(own, LIKELIHOOD), interval_of(own, REWARD)) for own in members]
+        known = sorted((likely, reward) for likely, reward in found if likely is not None and reward is not None)
+        if not known:
             continue
         color = COLORS[i % len(COLORS)]
-        axes.errorbar(likely[0], reward[0], xerr=_ends(likely), yerr=_ends(reward), fmt="o", color=color, label=name)
+        for likely, reward in known:
+            axes.errorbar(likely[0], reward[0], xerr=_ends(likely), yerr=_ends(reward), fmt="o", color=color)
+        axes.plot([x[0] for x, _ in known], [y[0] for _, y in known], color=color, label=name)
     axes.set_xlabel("log-likelihood under the pretrained model (median)")
     axes.set_ylabel("reward, evaluation oracle (median)")
     axes.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from rld2 import checks
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import PretrainConfig
@@ -27,7 +28,8 @@ from rld2.types import ActSpec, beginning
 
 AT_ONCE = 100  # sequences drawn by one program
 
-GUIDES = ("none", "cg", "cfg", "smc", "tds")
+Kind = Literal["none", "cg", "cfg", "smc", "tds"]
+GUIDES = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,23 @@ class Guide:
     cfg    classifier-free, of a model pretrained conditional  tds   particles drawn with guidance, corrected for it
     """
 
-    kind: Literal["none", "cg", "cfg", "smc", "tds"] = "none"
+    kind: Kind = "none"
     strength: float = 1.0  # of guidance; of particles: 1 / temperature
     particles: int = 8  # of which one goes on to be a sequence
+    every: int = 1  # of so many reverse steps, particles are weighed in one
 
     def __post_init__(self) -> None:
         if self.kind not in GUIDES:
             raise ValueError(f"guide must be one of {list(GUIDES)}, got {self.kind!r}")
         if self.strength < 0.0 or (self.kind in ("smc", "tds") and self.strength == 0.0):
             raise ValueError(f"strength must be positive, got {self.strength}")
-        if self.particles < 1:
-            raise ValueError(f"particles must be 1 or more, got {self.particles}")
+        checks.at_least(1, self, "particles", "every")
 
     def reward_calls(self, steps: int) -> int:
         """Rewards (or gradients of one) asked for a sequence that is drawn in `steps` reverse steps."""
-        each = {"none": 0, "cfg": 0, "cg": 1, "smc": self.particles, "tds": 2 * self.particles}
-        return steps * each[self.kind]
+        weighed = self.particles * -(-steps // self.every)
+        led = self.particles * steps  # by gradients, in every step
+        return {"none": 0, "cfg": 0, "cg": steps, "smc": weighed, "tds": weighed + led}[self.kind]
 
 
 class Run(NamedTuple):
@@ -143,7 +146,9 @@ def _guided(source: Run, how: ActSpec, guide: Guide, reward: Differentiable | No
             bent = reward_guided(predict, reward, guide.strength, action.mask_token)
         if with_particles:
             twisted = guide.kind == "tds"
-            choose = particles(predict, reward, 1.0 / guide.strength, action.mask_token, twisted=twisted)
+            choose = particles(
+                predict, reward, 1.0 / guide.strength, action.mask_token, twisted=twisted, every=guide.every
+            )
         number = guide.particles if with_particles else 1
         chain = sample(key, bent, action, schedule, how.sampler or Sampler(), AT_ONCE, number, choose=choose)
         return chain.action[:, 0]

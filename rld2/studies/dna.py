@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from rld2.agents.finetune import Start
-from rld2.report.designs import table_grid, tradeoff_figure
+from rld2.report.designs import OURS, frontier_grid, table_grid, tradeoff_figure
 from rld2.report.grid import to_csv, to_markdown, to_rich
 from rld2.report.plots import save
 from rld2.runner import judge, log, run
 from rld2.runner.compare import write_text
 from rld2.runner.config import TrainConfig
-from rld2.runner.designs import Guide, draw, opened
+from rld2.runner.designs import Guide, Kind, draw, opened
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.studies import dna_cost
 from rld2.studies.dna_stages import SCALES, STAGES, Scale, StoppedError, design_config, stages_in, start_of, trained
@@ -29,7 +29,14 @@ CLAIMS = {
     "Enformer oracles).",
     "dna-steps": "Rewards stay high with far fewer reverse steps than the 200 letters.",
 }
-FRONTIER = (0.1, 0.0, 1.0)  # weights of the anchor
+BUDGETS = (0.5, 0.1, 2.0)  # of forward KL, in nats; the first is the preset's
+STRENGTHS: dict[Kind, tuple[float, ...]] = {
+    "cg": (1.0, 3.0, 10.0),
+    "cfg": (1.0, 3.0),
+    "smc": (1.0, 4.0, 16.0),
+    "tds": (1.0, 4.0, 16.0),
+}
+ANCHORS = (0.01, 0.003, 0.03)  # of DRAKES; the first is the preset's
 STEPS = (8, 16, 32, 64, 128, 200)
 
 
@@ -44,24 +51,28 @@ class Method(NamedTuple):
 
 
 def methods_of_table() -> Iterator[Method]:
+    """Of most methods a frontier: more and less of what leads them. `smc few` asks for about as many rewards, for 1,000
+    sequences, as the methods that learn."""
     yield Method("pretrained")
-    for anchor in FRONTIER:
-        yield Method(f"RL-D2 fkl, anchor {anchor:g}", "fkl", {"agent__anchor": anchor})
+    for budget in BUDGETS:
+        yield Method(f"{OURS}, budget {budget:g}", "fkl", {"agent__temperature__budget": budget})
     yield Method("RL-D2 rkl", "rkl")
     for name in ("best-of-n", "genetic", "cross-entropy"):
         yield Method(name, name)
-    yield Method("cg", guide=Guide("cg", 2.0))
-    yield Method("cfg", guide=Guide("cfg", 2.0), conditional=True)
-    yield Method("smc", guide=Guide("smc", 4.0))
-    yield Method("tds", guide=Guide("tds", 4.0))
-    for name in ("drakes", "drakes-kl"):
-        yield Method(name, name)
+    for kind, strengths in STRENGTHS.items():
+        for strength in strengths:
+            yield Method(f"{kind}, strength {strength:g}", guide=Guide(kind, strength), conditional=kind == "cfg")
+    for strength in STRENGTHS["smc"]:
+        yield Method(f"smc few, strength {strength:g}", guide=Guide("smc", strength, particles=4, every=5))
+    yield Method("drakes", "drakes")
+    for anchor in ANCHORS:
+        yield Method(f"drakes kl, anchor {anchor:g}", "drakes-kl", {"agent__anchor": anchor})
 
 
 def methods_of_steps() -> Iterator[Method]:
     yield Method("pretrained")
     for steps in STEPS:
-        yield Method(f"RL-D2 fkl, N = {steps}", "fkl", {"agent__start__steps": steps})
+        yield Method(f"{OURS}, N = {steps}", "fkl", {"agent__start__steps": steps})
 
 
 TABLES: dict[str, Callable[[], Iterator[Method]]] = {"dna-table": methods_of_table, "dna-steps": methods_of_steps}
@@ -151,6 +162,7 @@ def write_page(options: ReproduceConfig, folder: Path) -> bool:
         f"**The paper:** {CLAIMS[options.study]}\n",
         f"**Here** ({options.scale}): made by `{command}`.\n",
         to_markdown(grid),
+        *(to_markdown(frontier) for frontier in [frontier_grid(records)] if frontier.rows),
         "![Reward against likelihood](tradeoff.png)\n",
     ]
     write_text(folder / "README.md", "\n".join(page))

@@ -73,8 +73,8 @@ def test_any_one_particle_has_the_law_of_the_weights():
     np.testing.assert_allclose(np.bincount(first, minlength=4) / 4000, weight, atol=0.03)  # four standard errors
 
 
-@pytest.mark.parametrize("twisted", [False, True])
-def test_particles_aim_at_the_tilted_model(twisted: bool):
+@pytest.mark.parametrize(("twisted", "every"), [(False, 1), (True, 1), (False, 2), (True, 2)])
+def test_particles_aim_at_the_tilted_model(twisted: bool, every: int):
     """With many particles, the law of the model times exp(reward / temperature)."""
     steps, temperature, number = 2, 0.8, 2000
     schedule, predict = Schedule(steps), model(steps)
@@ -85,7 +85,7 @@ def test_particles_aim_at_the_tilted_model(twisted: bool):
     target = law * np.exp(rewards / temperature)
     target /= target.sum()
     bent = reward_guided(predict, linear_reward, 1.0 / temperature, MASK) if twisted else predict
-    choose = particles(predict, linear_reward, temperature, MASK, twisted=twisted)
+    choose = particles(predict, linear_reward, temperature, MASK, twisted=twisted, every=every)
     draw = jax.jit(lambda k: sample(k, bent, SPEC, schedule, Sampler(), 4, number, choose=choose).action)
     seen = law_of(np.asarray(draw(key(1))).reshape(-1, 2))
     assert np.abs(seen - target).sum() / 2 < 0.03

@@ -8,6 +8,7 @@ from rld2.report.designs import (
     LIKELIHOOD,
     REWARD,
     by_method,
+    frontier_grid,
     interval_of,
     is_natural,
     standard_error,
@@ -72,6 +73,26 @@ def test_intervals_are_over_seeds_where_there_are_some():
     assert found[0] == pytest.approx(2.0)
     assert found[2] == pytest.approx(2.0 + 12.706205, rel=1e-5)
     assert interval_of(two, "nothing") is None
+
+
+def test_others_are_held_against_the_line_through_ours():
+    ours = [
+        record(f"RL-D2 fkl, budget {b}", reward, likely) for b, reward, likely in ((1, 4.0, -110.0), (2, 2.0, -100.0))
+    ]
+    others = [
+        record("a, 1", 3.1, -105.0),
+        record("a, 2", 2.9, -105.0),
+        record("b", 5.0, -120.0),
+        record("c", 0.0, -90.0),
+    ]
+    grid = frontier_grid([record("pretrained", 0.0, -99.0), *ours, *others])
+    assert [tuple(cell.text for cell in row) for row in grid.rows] == [
+        ("a, 1", "3.10", "3.00", "below", "100"),
+        ("a, 2", "2.90", "3.00", "on or above", "100"),
+        ("b", "5.00", "4.00", "below", "100"),
+        ("c", "0.00", "2.00", "more likely than any of ours", "100"),
+    ]
+    assert not frontier_grid(others).rows
 
 
 def test_the_picture_has_a_point_for_each_method():
