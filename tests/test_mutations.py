@@ -202,7 +202,7 @@ MUTATIONS = [
     Mutation(RKL, "policy.schedule.steps / pairs.step.shape[-1]", "1.0", "test_some_steps_of_a_chain"),
     Mutation(FINETUNE, "jnp.log(weights), shape", "jnp.zeros_like(weights), shape", DESIGN + "raises_the_reward[fkl]"),
     Mutation(FINETUNE, "[new, old[", "[old[: new.shape[0]], old[", DESIGN + "remembers_the_last_groups"),
-    Mutation(PARTICLES, "promise - moved.promise", "promise", GUIDED + "test_weights_are_of_the_step_alone"),
+    Mutation(PARTICLES, "promise - before", "promise", GUIDED + "test_weights_are_of_the_step_alone"),
     Mutation(
         PARTICLES, "own - moved.log_prob, 0.0", "0.0 * own, 0.0", GUIDED + "test_particles_aim_at_the_tilted_model"
     ),
