@@ -18,6 +18,7 @@ from rld2.report.compare_tables import as_record, grids, table_records
 from rld2.report.grid import Grid, to_csv, to_latex, to_markdown, to_rich
 from rld2.report.plots import read_curve, save
 from rld2.runner import log
+from rld2.runner.config import from_json, to_json
 
 FIELDS = ("frames", "sticky", "actions", "step_cap", "sampler", "steps")  # of an evaluation
 
@@ -113,7 +114,7 @@ def read_run(folder: Path, label: str | None = None, evaluated: str = "evaluatio
         raise ValueError(f"{folder} has not been evaluated (it has no {evaluated}); {again}")
     if not (folder / "log.jsonl").is_file():
         raise ValueError(f"{folder} has no log.jsonl, which `rld2 train` writes; give the whole run folder")
-    config = read_json(folder / "config.json", "only a copy can replace it")
+    config = _with_defaults(read_json(folder / "config.json", "only a copy can replace it"))
     evaluation = read_json(folder / evaluated, again)
     try:
         settings = _flat({name: config[name] for name in ("agent", "domain")})
@@ -146,6 +147,15 @@ def read_run(folder: Path, label: str | None = None, evaluated: str = "evaluatio
         curve=curve,
         **fields,
     )
+
+
+def _with_defaults(config: dict[str, Any]) -> dict[str, Any]:
+    """Fields younger than the run as this version has them, so that they do not look like a difference; a config that
+    this version cannot read stays as it is."""
+    try:
+        return json.loads(to_json(from_json(json.dumps(config))))
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return config
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

@@ -68,9 +68,14 @@ class Job(NamedTuple):
         return [train, *evaluate]
 
 
+def is_own(job: Job) -> bool:
+    """Whether its folder is empty or holds this very run, and none with another config."""
+    return not (job.folder / run.CONFIG).is_file() or run.read_config(job.folder) == job.config
+
+
 def check(job: Job) -> None:
     """A folder of another run is refused, also one that is done: its scores are not those of this config."""
-    if (job.folder / run.CONFIG).is_file() and run.read_config(job.folder) != job.config:
+    if not is_own(job):
         raise ValueError(
             f"{job.folder} holds a run with another config (made by another version, or changed by hand); "
             f"move it away, or choose another --out"

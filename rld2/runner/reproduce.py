@@ -22,7 +22,7 @@ from rld2.report.win_rate import best_mean, greatest_grid
 from rld2.runner import kept, log, run
 from rld2.runner.compare import read_run, write_text
 from rld2.runner.config import TrainConfig, kind_of
-from rld2.runner.queue import Evaluation, Job, check, work
+from rld2.runner.queue import Evaluation, Job, check, is_own, work
 from rld2.runner.train import stop_requests
 
 # frames a second of one core (Intel Xeon, 2 GHz), for the estimate before a study starts; then its own runs tell
@@ -99,6 +99,12 @@ def plan(cells: Sequence[Cell], folder: Path, seeds: int | None) -> list[Planned
     return planned
 
 
+def whole(study: Study, options: ReproduceConfig, folder: Path) -> list[Planned]:
+    """The runs of a page: of the whole study, whichever part of it was asked for, less what other configs have made."""
+    cells = [cell._replace(seeds=max(cell.seeds, options.seeds or 0)) for cell in study.cells(options.scale)]
+    return [p for p in plan(cells, folder, None) if is_own(p.job)]
+
+
 def reproduce(name: str, study: Study, options: ReproduceConfig, cores: int, console: Console) -> bool:
     """Whether all of it is done now."""
     cells = [c for c in study.cells(options.scale) if options.only.lower() in c.title.lower()]
@@ -126,7 +132,7 @@ def reproduce(name: str, study: Study, options: ReproduceConfig, cores: int, con
         if stopped:
             console.print(f"stopped; continue with: rld2 reproduce {name} --scale {options.scale} --out {folder}")
     kept.keep(jobs, folder)
-    if write_page(name, study, options.scale, planned, folder):
+    if write_page(name, study, options.scale, whole(study, options, folder), folder):
         console.print(f"page            {folder / 'README.md'}")
     if failed:
         raise ValueError(

@@ -62,7 +62,7 @@ def test_a_study_from_its_plan_to_its_page(tmp_path: Path):
     assert "done: toy-keydoor-two-ways-seed0" in said
     page = (folder / "README.md").read_text()
     assert "**The paper:** It works." in page
-    assert "1 of 1 runs are done" in page
+    assert "1 of 3 runs are done" in page  # a page is of the whole study
     assert "ancestral, N = 1" in page
     assert "greedy, N = 2" in page
     record = json.loads((folder / "results.json").read_text())
@@ -121,6 +121,16 @@ def test_finished_runs_are_kept_as_they_end(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(RuntimeError, match="gone"):
         run(tmp_path)
     assert list(kept.read(tmp_path)) == ["toy-keydoor-one-way-seed0"]
+
+
+def test_a_page_is_of_the_whole_study_whatever_part_was_asked_for(tmp_path: Path):
+    first, _, third = (p.job for p in plan(cells("two-core"), tmp_path, None))
+    finish(first)
+    finish(third._replace(config=dataclasses.replace(third.config, frames=256)))  # of another config: not on the page
+    run(tmp_path, plan=True, only="two ways")
+    page = (tmp_path / "README.md").read_text()
+    assert "1 of 2 runs are done" in page
+    assert "one way" in page
 
 
 def test_a_finished_run_of_another_config_is_refused(tmp_path: Path):
