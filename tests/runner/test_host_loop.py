@@ -19,7 +19,7 @@ from rld2.experience.rollout import collect, start
 from rld2.runner import checkpoint, log, run, train
 from rld2.runner.config import TrainConfig
 from rld2.runner.host_loop import CollectorError, build_host
-from rld2.types import Acted, Agent, Batch, Replay, Rollout, Updated
+from rld2.types import Acted, Agent, Batch, Domain, Replay, Rollout, Updated
 from tests.tiny import Hosted, LegalWalk, Walk, scripted, tiny, walk_legal
 
 SIZE, KEYS = 4, jax.random.key(0)[None]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rld2.bench.timing import cores
 from rld2.runner import queue
+from rld2.runner.origin import cores
 from rld2.runner.queue import Evaluation, Job, work
 from tests.tiny import tiny
 
