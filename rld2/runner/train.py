@@ -70,9 +70,9 @@ def train(
     """
     if env is not None and isinstance(config.agent, SequenceConfig):
         config = dataclasses.replace(config, agent=with_own_reward(config.agent))
-    run.check_start(config.agent)
     phase = 0 if resume is None else run.phase_at(resume)
     setup = run.set_up(config, env, phase)
+    run.check_start(config.agent)
     needs = setup.loop.check()
     folder = run.create(config) if resume is None else resume
     checkpoints = folder / run.CHECKPOINTS
