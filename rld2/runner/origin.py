@@ -13,7 +13,15 @@ CLONE = Path(__file__).parents[2]
 
 
 def origin() -> dict[str, Any]:
-    return {"rld2": metadata.version("rld2"), "commit": commit(), **machine()}
+    return {"rld2": version(), "commit": commit(), **machine()}
+
+
+def version(package: str = "rld2") -> str | None:
+    """None where it is run from its source folder and not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def commit(clone: Path = CLONE) -> str | None:

@@ -99,6 +99,15 @@ def test_update_learns_and_reports():
         assert differs(part(state), part(learner()))
 
 
+def test_a_priority_does_not_depend_on_what_it_was_drawn_with():
+    """Priorities of different batches stand beside each other in the replay."""
+    data = sequences(0, 6, 2, terminated=np.ones((6, 2), bool))
+    louder = data._replace(reward=data.reward.at[1:].multiply(100.0))
+    first, second = (update(CONFIG, learner(), one).priorities for one in (data, louder))
+    np.testing.assert_allclose(first[0], second[0], rtol=1e-5)
+    assert np.mean(second[1:]) > 5.0 * np.mean(first[1:])
+
+
 # The TD target. The critic here does not look at the action: its value is known without knowing what is sampled.
 
 

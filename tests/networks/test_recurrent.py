@@ -55,3 +55,15 @@ def test_it_sees_the_action_and_reward_before():
     base = recurrent.step(seen, nothing)[0]
     for change in ({"action": jnp.zeros((1, 2), jnp.int32)}, {"reward": jnp.ones(1)}):
         assert not np.allclose(base, recurrent.step(seen, nothing._replace(**change))[0])
+
+
+def test_rewards_beyond_one_look_alike():
+    """Points of games differ by thousands."""
+    torso = Torso(jax.random.key(0), jax.ShapeDtypeStruct((3,), jnp.float32), 4)
+    recurrent = RecurrentTorso(jax.random.key(1), torso, SPEC, UNITS)
+    nothing, seen = no_recall(1, UNITS, SPEC), jnp.ones((1, 3))
+    small, one, large = (
+        recurrent.step(seen, nothing._replace(reward=jnp.asarray([reward])))[0] for reward in (0.5, 1.0, 500.0)
+    )
+    np.testing.assert_array_equal(one, large)
+    assert not np.allclose(small, one)

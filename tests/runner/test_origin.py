@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 
 from rld2.runner import run
-from rld2.runner.origin import commit
+from rld2.runner.origin import commit, version
 from tests.tiny import tiny
 
 
@@ -28,6 +28,11 @@ def test_a_clone_is_named_by_its_commit_and_whether_files_differ_from_it(tmp_pat
     assert commit(tmp_path) == head
     (tmp_path / "a").write_text("2")
     assert commit(tmp_path) == head + "+"
+
+
+def test_what_is_not_installed_has_no_version():
+    assert version() is not None
+    assert version("rld2-that-nobody-installed") is None
 
 
 def test_a_new_run_has_its_origin(tmp_path: Path):
