@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from rld2.agents.relay import RelayConfig
-from rld2.runner import log, run
+from rld2.runner import host_loop, log, run
 from rld2.runner.export import export, load
 from rld2.runner.finale import evaluate
+from rld2.runner.host_loop import World
 from rld2.runner.train import train
 from tests.runner.test_train import StopAfter, bits
 from tests.tiny import FKL, RKL, tiny
@@ -57,3 +58,24 @@ def test_it_is_exported_with_the_agent_it_ended_with(whole: Any, tmp_path: Path)
     export(tmp_path / "policy.safetensors", RELAY, spec, run.policy_of(whole.setup, whole.state, 0), phase=1)
     action = load(tmp_path / "policy.safetensors")(np.zeros((1, *spec.observation.shape), np.float32))
     assert action.shape == (1, spec.action.length)
+
+
+@pytest.mark.usefixtures("on_the_host")
+def test_on_the_host_one_agent_leaves_before_the_next_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Games are processes and threads there: those of the first agent are closed."""
+    present, most = set(), []
+
+    class Counted(World):
+        def __init__(self, *arguments: Any):
+            super().__init__(*arguments)
+            present.add(self)
+            most.append(len(present))
+
+        def close(self) -> None:
+            super().close()
+            present.discard(self)
+
+    monkeypatch.setattr(host_loop, "World", Counted)
+    trained = train(dataclasses.replace(RELAY, out=tmp_path / "run"))
+    assert run.phase_at(trained.folder) == 1
+    assert (most, present) == ([1, 1], set())
