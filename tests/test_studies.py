@@ -53,7 +53,7 @@ def test_the_sampling_study_evaluates_one_policy_in_eighteen_ways():
 def test_every_baseline_is_searched_as_often():
     cells = STUDIES["baseline-search"].cells("two-core")
     runs = Counter(cell.config.name.rpartition("/")[2] for cell in cells)
-    assert set(runs.values()) == {26}
+    assert set(runs.values()) == {36}
     assert set(runs) == {"dqn", "dqn-macro", "impala", "impala-macro", "ppo", "r2d2"}
 
 

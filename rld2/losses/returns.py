@@ -46,6 +46,8 @@ def n_step(
 ) -> tuple[Float[Array, "*b"], Float[Array, "*b"], Int[Array, "*b"]]:
     """Sum of the first n rewards, stopped at the first end; the bootstrap's discount; index of the last step."""
     n = reward.shape[-1]
+    if n == 1:  # nothing to sum: running sums and products are slow on CPU
+        return reward[..., 0], discount[..., 0], jnp.zeros(reward.shape[:-1], jnp.int32)
     ended_before = jnp.cumsum(ended, axis=-1) - ended > 0
     before = jnp.cumprod(jnp.concatenate([jnp.ones_like(discount[..., :1]), discount[..., :-1]], -1), axis=-1)
     last = jnp.minimum(jnp.sum(~ended_before, axis=-1), n) - 1

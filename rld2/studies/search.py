@@ -7,7 +7,7 @@ from rld2.agents.dqn import DQNConfig
 from rld2.runner.reproduce import Cell
 from rld2.studies.scales import SCALES, Scale
 
-DRAWS = 12  # random settings of a baseline, beside its preset, on each of two games: 26 runs
+DRAWS = 17  # random settings of a baseline, beside its preset, on each of two games: 36 runs, as many as RL-D2 had
 
 
 def dqn_macro_search(scale: Scale) -> list[Cell]:
