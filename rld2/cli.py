@@ -5,109 +5,20 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
+from rld2.options import Evaluate, Export, Presets, Replay, Sample
+
 if TYPE_CHECKING:
     from rld2.runner.config import TrainConfig
 
 console = Console()
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Score a trained run: the first episode of each of EPISODES environments, with a 95 % interval."""
-
-    run: Annotated[Path, tyro.conf.Positional]
-    """Run folder made by `rld2 train`."""
-    episodes: int | None = None
-    """Episodes to play for each seed, sequences to draw; None: as the run's config says."""
-    step_cap: int | Literal["none"] | None = None
-    """Primitive steps after which an episode is cut; none lets a policy that never loses play on; None: as the run's
-    config says."""
-    sampler: str | None = None
-    """ancestral, one-by-one, greedy, top-p, remask-cap / -rescale / -conf / -loop; None: as the run's config says."""
-    steps: int | None = None
-    """Reverse steps N; None: as trained."""
-    seed: int = 1_000
-    """Of the evaluation's randomness."""
-    out: Path | None = None
-    """File of the result; None: evaluation.json in the run folder."""
-
-
-@dataclass(frozen=True)
-class Replay:
-    """Film a trained policy: the game, and next to it the action being unmasked step by step; football from above."""
-
-    run: Annotated[Path, tyro.conf.Positional]
-    """Run folder made by `rld2 train`."""
-    out: Path | None = None
-    """A .gif or .mp4 file; None: replay.gif in the run folder."""
-    decisions: int | None = None
-    """(Macro-)actions to show at most; the film ends with the episode. None: 60, of football 400."""
-    fps: int = 8
-    """Pictures a second."""
-    sampler: str | None = None
-    """As in `rld2 evaluate`."""
-    steps: int | None = None
-    """As in `rld2 evaluate`."""
-    index: int = 0
-    """Which of the run's seeds plays."""
-    seed: int = 0
-    """Of the film's randomness."""
-
-
-@dataclass(frozen=True)
-class Export:
-    """Write a trained policy as one safetensors file; `rld2.load(FILE)` opens it anywhere."""
-
-    run: Annotated[Path, tyro.conf.Positional]
-    """Run folder made by `rld2 train`."""
-    out: Path | None = None
-    """None: policy.safetensors in the run folder."""
-    index: int = 0
-    """Which of the run's seeds."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Draw sequences from a run of sequences, and write them as FASTA."""
-
-    run: Annotated[Path, tyro.conf.Positional]
-    """Run folder made by `rld2 train dna/...`: pretrained, fine-tuned or searched."""
-    n: int = 1000
-    """Sequences to draw."""
-    out: Path | None = None
-    """A .fasta file, gzipped if it ends in .gz; None: samples.fasta in the run folder."""
-    sampler: str | None = None
-    """As in `rld2 evaluate`."""
-    steps: int | None = None
-    """Reverse steps N; None: as trained."""
-    guide: Literal["none", "cg", "cfg", "smc", "tds"] = "none"
-    """Lead a pretrained model: by an oracle's gradient, classifier-free, by particles, by particles with gradients."""
-    strength: float = 1.0
-    """Of the guidance; of particles: one over the temperature."""
-    particles: int = 8
-    """Of which one becomes a sequence."""
-    every: int = 1
-    """Particles are weighed in one of so many reverse steps: fewer rewards."""
-    oracle: Path | None = None
-    """Run of the oracle that guides, role tuning."""
-    index: int = 0
-    """Which of the run's seeds."""
-    seed: int = 0
-    """Of the drawing."""
-
-
-@dataclass(frozen=True)
-class Presets:
-    """List the presets of `rld2 train`."""
 
 
 def train(arguments: Sequence[str]) -> None:
@@ -118,7 +29,7 @@ def train(arguments: Sequence[str]) -> None:
     from rld2.runner.finale import conclude
     from rld2.runner.train import train as run_training
 
-    arguments = list(arguments)
+    arguments = _data_named(arguments)
     resume, default = None, preset(DEFAULT)
     if "--resume" in arguments:
         at = arguments.index("--resume")
@@ -135,7 +46,7 @@ def train(arguments: Sequence[str]) -> None:
         default=default,
         prog="rld2 train [PRESET | --resume RUN]",
         description=f"{train.__doc__}\n\nThis preset: {default.name}. Others: `rld2 presets`. "
-        "Ctrl-C saves and stops; --resume RUN continues it.",
+        "Ctrl-C saves and stops; --resume RUN continues it. --data FOLDER: where the real data of dna/hepg2 are.",
     )
     if resume is not None and config != dataclasses.replace(default, frames=config.frames, finale=config.finale):
         raise ValueError("--resume continues a run as it is; only --frames and --no-finale may be given with it")
@@ -278,6 +189,12 @@ def bench(arguments: Sequence[str]) -> None:
     from rld2.bench.main import run as run_bench
 
     run_bench(tyro.cli(BenchConfig, args=list(arguments), prog="rld2 bench"))
+
+
+def _data_named(arguments: Sequence[str]) -> list[str]:
+    """`--data FOLDER` is short for the path of a stage's data."""
+    long = "--agent.data.path"
+    return [long + a.removeprefix("--data") if a == "--data" or a.startswith("--data=") else a for a in arguments]
 
 
 def _check_sampler(name: str | None) -> None:

@@ -44,11 +44,27 @@ def test_a_table_from_its_stages_to_its_page(tmp_path: Path, monkeypatch: pytest
     assert dna.reproduce(options, Console(file=screen, width=200))  # nothing is done twice
     assert log.read_bytes() == before
 
+    result = tmp_path / "results" / "rl-d2-fkl--budget-0.5-seed0.json"
+    changed = json.loads(result.read_text()) | {"made_by": {}}
+    result.write_text(json.dumps(changed))
+    with pytest.raises(ValueError, match="is of other settings"):
+        dna.reproduce(options, Console(file=screen, width=200))
+
+
+def test_runs_that_build_on_each_other_take_no_jobs():
+    with pytest.raises(ValueError, match="--jobs is not for dna-table"):
+        dna.reproduce(ReproduceConfig("dna-table", "demo", jobs=2), Console(file=io.StringIO()))
+
 
 def test_a_race_is_decided_by_the_logs():
-    drakes = [{"frames": f, "seconds": 10.0 * f, "reward": [r]} for f, r in ((1, 0.0), (2, 5.0), (3, 1.0), (4, 2.0))]
-    fkl = [{"frames": f, "seconds": 2.0 * f, "return": [r]} for f, r in ((1, 1.0), (2, None), (3, 2.5), (4, 3.0))]
-    race = decided(drakes, fkl)
-    assert race == (2.0, 40.0, 6.0, 3.0)
-    assert race.said.startswith("DRAKES's final reward 2.000 took it 40 s and RL-D2 6 s: 6.67 times as long")
-    assert "did not reach" in decided(drakes, fkl[:1]).said
+    def lines(compiling: float, each: float, *rewards: float) -> list[dict]:
+        return [
+            {"frames": i, "seconds": compiling + each * i, "reward_median": [reward]}
+            for i, reward in enumerate(rewards, start=1)
+        ]
+
+    drakes, fkl = lines(30.0, 10.0, 0.0, 5.0, 1.0, 2.0), lines(20.0, 2.0, 1.0, 1.5, 2.5, 3.0)
+    race = decided(64, drakes, fkl)
+    assert race == (64, 2.0, 40.0, 6.0, 3.0, 8.0)
+    assert race.said.endswith("RL-D2 reached it in 6 s: DRAKES took 6.67 times as long.")
+    assert "did not reach" in decided(64, drakes, fkl[:2]).said

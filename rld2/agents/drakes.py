@@ -16,7 +16,7 @@ from rld2.agents.policy import Policy
 from rld2.agents.pretrain import generator, held
 from rld2.diffusion.relaxed import relaxed_step, straight_through
 from rld2.diffusion.sample import Sampler, sample
-from rld2.types import Agent, Batch, Dataset, EnvSpec, Updated
+from rld2.types import Agent, Batch, Dataset, EnvSpec, Metrics, Updated
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,16 @@ def make_drakes(config: DrakesConfig, spec: EnvSpec, total_frames: int, pretrain
     def update(state: DrakesState, batch: Batch, key: Key[Array, ""]) -> Updated:
         observation = batch.data.observation[0][:1]
 
-        def loss(policy: Policy) -> tuple[Float[Array, ""], tuple[Array, Array]]:
+        def loss(policy: Policy) -> tuple[Float[Array, ""], Metrics]:
             relaxed, away = relaxed_end(policy, observation, key)
-            gained = jnp.mean(reward(straight_through(relaxed[..., :-1])))
-            away = jnp.mean(away)
-            return config.anchor * away - gained, (gained, away)
+            gained, away = reward(straight_through(relaxed[..., :-1])), jnp.mean(away)
+            mean = jnp.mean(gained)
+            metrics = {"reward": mean, "reward_median": jnp.median(gained), "kl_to_pretrained": away}
+            return config.anchor * away - mean, metrics
 
-        gradient, (gained, away) = eqx.filter_grad(loss, has_aux=True)(state.policy)
+        gradient, metrics = eqx.filter_grad(loss, has_aux=True)(state.policy)
         share = config.optimiser.share_at(batch.frames, total_frames)
         policy, optimiser_state = apply_gradient(optimiser, state.optimiser, state.policy, gradient, share)
-        metrics = {"reward": gained, "kl_to_pretrained": away}
         return Updated(DrakesState(policy, optimiser_state, state.updates + 1), metrics)
 
     return Agent(

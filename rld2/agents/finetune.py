@@ -176,6 +176,7 @@ def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pret
         keys = jax.random.split(key, config.epochs)
         (policy, optimiser_state), extra = jax.lax.scan(epoch, (state.policy, state.optimiser), keys)
         metrics |= jax.tree.map(lambda x: x[-1], extra) | {
+            "reward_median": jnp.median(group.reward),
             "reward_spread": spread,
             "kl": kl_to_uniform(weights),
             "effective_samples": effective_sample_size(weights),

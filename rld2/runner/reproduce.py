@@ -66,6 +66,8 @@ class ReproduceConfig:
     """Runs at a time, each on a core of its own; None: as many as there are cores."""
     seeds: int | None = None
     """Seeds of every cell; None: as the study says."""
+    data: Path | None = None
+    """Folder of the real data of the DNA studies; None: the one that RLD2_DATA names."""
     only: str = ""
     """Only cells whose "task: method" contains this text."""
     plan: bool = False

@@ -97,8 +97,8 @@ def folder(config: DataConfig) -> Path:
     named = config.path or (Path(os.environ[FOLDER_VARIABLE]) if os.environ.get(FOLDER_VARIABLE) else None)
     if named is None:
         raise ValueError(
-            f"the data set {config.name!r} needs its files; set {FOLDER_VARIABLE} to their folder or give it as the "
-            f"path of the data, or take the synthetic set, which needs none"
+            f"the data set {config.name!r} needs its files; give their folder with --data, or set {FOLDER_VARIABLE} to "
+            f"it, or take the synthetic set, which needs none"
         )
     inner = named / "dna"
     return inner if inner.is_dir() else named

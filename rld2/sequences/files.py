@@ -3,6 +3,7 @@
 import csv
 import gzip
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from pathlib import Path
@@ -30,7 +31,8 @@ class Table(NamedTuple):
 def _open(path: Path) -> TextIOWrapper:
     if not path.is_file():
         raise ValueError(f"no file at {path}; give the path of a .tsv, .csv or FASTA file, gzipped or not")
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+    encoding = "utf-8-sig"  # which leaves out the mark that some programs begin a file with
+    return gzip.open(path, "rt", encoding=encoding) if path.suffix == ".gz" else path.open(encoding=encoding)
 
 
 def _kind(path: Path) -> str:
@@ -48,7 +50,8 @@ def read(
 ) -> Table:
     """A table or FASTA file by its ending. `sequence`, `score` and `name` are columns of a table.
 
-    A FASTA file has no columns: its names are the header lines, and a score is the number after "score=" in them.
+    A FASTA file has no columns: what a table has in the column `locus` stands in its header lines as "locus=...", and
+    a score as "score=..."; a sequence's name is the first word of its header.
     """
     path = Path(path)
     kind = _kind(path)
@@ -58,12 +61,12 @@ def read(
     try:
         with _open(path) as file:
             rows = (
-                _fasta_rows(file, path, score)
+                _fasta_rows(file, path, score, columns)
                 if kind in FASTA
                 else _table_rows(file, path, DELIMITERS[kind], sequence, score, name, columns)
             )
             return _collect(rows, path, vocabulary, score is not None, columns)
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{path} cannot be read as text ({error}); is it complete, and gzipped as it says?") from error
 
 
@@ -107,15 +110,20 @@ def _table_rows(
         )
 
 
-def _fasta_rows(file: TextIOWrapper, path: Path, score: str | None) -> Iterator[_Row]:
+def _fasta_rows(file: TextIOWrapper, path: Path, score: str | None, columns: Sequence[str]) -> Iterator[_Row]:
     header: tuple[int, str] | None = None
     parts: list[str] = []
 
     def finished(line: int, title: str) -> _Row:
         if not parts:
             raise ValueError(f"{path} line {line}: no sequence follows the header {'>' + title!r}")
-        found = [word.removeprefix("score=") for word in title.split() if word.startswith("score=")]
-        return _Row(line, (title.split() or [""])[0], "".join(parts), found[0] if score and found else None, [])
+        words = title.split() or [""]
+        said = {key: value for key, found, value in (word.partition("=") for word in words) if found}
+        missing = [column for column in columns if column not in said]
+        if missing:
+            raise ValueError(f"{path} line {line}: the header {'>' + title!r} has no {missing[0] + '='!r}")
+        value = said.get("score") if score else None
+        return _Row(line, words[0], "".join(parts), value, [said[column] for column in columns])
 
     for number, text in enumerate(file, start=1):
         text = text.strip()

@@ -97,7 +97,7 @@ STUDIES: dict[str, Study] = {
     ),
     "baseline-search": _study(
         "Nothing: this is how the baselines' presets were chosen, with as many runs as RL-D2's.",
-        "MinAtar Breakout and Asterix, 0.2M frames, one seed: each baseline's preset and 12 random draws.",
+        "MinAtar Breakout and Asterix, 0.2M frames, one seed: each baseline's preset and 17 random draws.",
         search.baseline_search,
     ),
 }

@@ -81,6 +81,8 @@ STUDIES = (*TABLES, "dna-cost")
 
 def reproduce(options: ReproduceConfig, console: Console) -> bool:
     """Whether all of it is done now."""
+    if options.jobs is not None:
+        raise ValueError(f"--jobs is not for {options.study}: its runs build on each other, each takes every core")
     if options.study == "dna-cost":
         return dna_cost.reproduce(options, console)
     if options.scale not in SCALES:
@@ -97,7 +99,8 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
         return write_page(options, folder)
     try:
         conditional = any(method.conditional for method in chosen)
-        stages = stages_in(folder, scale, tuple(s for s in STAGES if conditional or s != "pretrain-conditional"))
+        wanted = tuple(s for s in STAGES if conditional or s != "pretrain-conditional")
+        stages = stages_in(folder, scale, wanted, options.data)
         start = start_of(stages)
         for seed in range(seeds):
             for method in chosen:
@@ -116,12 +119,15 @@ def _one(
 ) -> None:
     """Train or lead, draw, judge, and write the result; nothing if it is there."""
     path = folder / "results" / f"{_file(method.name)}-seed{seed}.json"
+    out = folder / "runs" / f"{_file(method.name)}-seed{seed}"
+    config = design_config(scale, method.preset, method.changes, out, start, seed) if method.preset else None
+    made_by = made_with(method, config)
     if path.is_file():
+        if json.loads(path.read_text(encoding="utf-8")).get("made_by") != made_by:
+            raise ValueError(f"{path} is of other settings (another version's?); move it away, or choose another --out")
         return
     calls, seconds = 0, 0.0
-    if method.preset is not None:
-        out = folder / "runs" / f"{_file(method.name)}-seed{seed}"
-        config = design_config(scale, method.preset, method.changes, out, start, seed)
+    if config is not None:
         source = opened(trained(config))
         calls, seconds = config.frames, _seconds(config)
     else:
@@ -133,8 +139,17 @@ def _one(
     base = run.open_run(start.pretrained)
     rows = judge.judge_design(tokens, base.agent, base.learned, start)
     record = {"method": method.name, "seed": seed, "samples": scale.samples, "reward_calls": calls}
-    write_text(path, json.dumps(record | {"seconds": seconds, "rows": rows}, indent=1) + "\n")
+    write_text(path, json.dumps(record | {"seconds": seconds, "made_by": made_by, "rows": rows}, indent=1) + "\n")
     console.print(judge.table(rows, f"{method.name}, seed {seed}"))
+
+
+def made_with(method: Method, config: TrainConfig | None) -> dict[str, Any]:
+    """What a result depends on beside the stages: the agent's settings (not where its runs are), or the guide's."""
+    if config is None:
+        return {} if method.guide is None else dataclasses.asdict(method.guide)
+    settings = json.loads(run.to_json(config))
+    start = settings["agent"].pop("start")
+    return {"agent": settings["agent"], "steps": start["steps"], "reward": start["reward"], "frames": config.frames}
 
 
 def _file(name: str) -> str:

@@ -1,5 +1,5 @@
-"""What RL-D2 and DRAKES cost at the same batch, model, length and reward: memory and time of an update, by N, and the
-time until RL-D2 has the reward that DRAKES ends with."""
+"""What RL-D2 and DRAKES cost at the same batch, model, length and reward, by the number N of reverse steps: memory and
+time of an update, and the time until RL-D2 has the median reward that DRAKES ends with."""
 
 import json
 from collections.abc import Callable
@@ -30,6 +30,7 @@ from rld2.sequences.vocabulary import DNA
 from rld2.studies.dna_stages import SCALES, StoppedError, design_config, stages_in, start_of, trained
 
 METHODS = ("RL-D2 fkl", "DRAKES", "DRAKES, rematerialised")
+LONGEST = 8  # times as many rewards as DRAKES that RL-D2 may ask for in a race
 
 
 class Size(NamedTuple):
@@ -38,13 +39,14 @@ class Size(NamedTuple):
     width: int
     layers: int
     steps: tuple[int, ...]
+    races: tuple[int, ...]  # those of the steps at which both are trained
     repeats: int
 
 
 SIZES = {
-    "demo": Size(60, 32, 24, 4, (8, 16, 32), 3),
-    "two-core": Size(200, 32, 48, 5, (16, 32, 64, 128), 3),
-    "paper": Size(200, 32, 128, 20, (16, 32, 64, 128), 3),
+    "demo": Size(60, 32, 24, 4, (8, 16, 32), (16,), 3),
+    "two-core": Size(200, 32, 48, 5, (16, 32, 64, 128), (32, 64, 128), 3),
+    "paper": Size(200, 32, 128, 20, (16, 32, 64, 128), (32, 64, 128), 3),
 }
 
 
@@ -102,40 +104,53 @@ def cost_grid(measured: list[Cost], title: str) -> Grid:
 
 
 class Race(NamedTuple):
-    """Both from the same model and oracle, one after the other; seconds contain compiling."""
+    """Both with the same steps, from the same model and oracle, one after the other. Rewards are medians of a group, as
+    the tuning oracle has them; seconds do not contain compiling."""
 
-    reward: float  # DRAKES's mean reward over its last quarter
+    steps: int
+    reward: float  # DRAKES's, over its last quarter
     drakes: float  # seconds of its run
-    rld2: float | None  # seconds until RL-D2's groups have that mean reward; None: they never did
+    rld2: float | None  # seconds until RL-D2's groups have that reward; None: they never did
     best: float  # RL-D2's greatest
+    given: float  # seconds of RL-D2's run
 
     @property
     def said(self) -> str:
         if self.rld2 is None:
-            return f"RL-D2 did not reach DRAKES's final reward {self.reward:.3f}; its greatest was {self.best:.3f}."
-        return (
-            f"DRAKES's final reward {self.reward:.3f} took it {self.drakes:.0f} s and RL-D2 {self.rld2:.0f} s: "
-            f"{self.drakes / self.rld2:.2f} times as long."
-        )
+            end = f"RL-D2 did not reach it in {self.given:.0f} s; its greatest was {self.best:.3f}."
+        else:
+            end = f"RL-D2 reached it in {self.rld2:.0f} s: DRAKES took {self.drakes / self.rld2:.2f} times as long."
+        return f"N = {self.steps}: DRAKES's final median reward {self.reward:.3f} took it {self.drakes:.0f} s. {end}"
 
 
-def race(folder: Path, scale: str) -> Race:
-    at = SCALES[scale]
-    start = start_of(stages_in(folder, at, ("pretrain", "oracle", "judge")))
-    records = {
-        kind: log.read(trained(design_config(at, kind, {}, folder / "runs" / kind, start)))
-        for kind in ("drakes", "fkl")
-    }
-    return decided(records["drakes"], records["fkl"])
+def race(folder: Path, options: ReproduceConfig, steps: int, measured: list[Cost]) -> Race:
+    """RL-D2 may ask for more rewards than DRAKES: as many as its cheaper updates have time for."""
+    scale = SCALES[options.scale]
+    start = start_of(stages_in(folder, scale, ("pretrain", "oracle", "judge"), options.data))
+    seconds = {cost.method: cost.seconds for cost in measured if cost.steps == steps}
+    longer = min(LONGEST, max(1, round(seconds["DRAKES"] / seconds[METHODS[0]])))
+    logs = []
+    for kind, times in (("drakes", 1), ("fkl", longer)):
+        changes = {"agent__start__steps": steps, "frames": times * scale.calls}
+        config = design_config(scale, kind, changes, folder / "runs" / f"{kind}-n{steps}", start)
+        logs.append(log.read(trained(config)))
+    return decided(steps, *logs)
 
 
-def decided(drakes: list[dict[str, Any]], fkl: list[dict[str, Any]]) -> Race:
+def clock(records: list[dict[str, Any]]) -> list[float]:
+    """Seconds at each line of a log, without compiling: the first line counts as long as the others on average."""
+    seconds = np.array([record["seconds"] for record in records])
+    first = (seconds[-1] - seconds[0]) / max(len(seconds) - 1, 1)
+    return list(seconds - seconds[0] + first)
+
+
+def decided(steps: int, drakes: list[dict[str, Any]], fkl: list[dict[str, Any]]) -> Race:
     """From the lines of both logs."""
-    late = [record["reward"][0] for record in drakes if record["frames"] > 0.75 * drakes[-1]["frames"]]
-    reward = float(np.mean(late))
-    own = [(record["seconds"], record["return"][0]) for record in fkl if record["return"][0] is not None]
-    reached = next((seconds for seconds, value in own if value >= reward), None)
-    return Race(reward, drakes[-1]["seconds"], reached, max(value for _, value in own))
+    late = [record["reward_median"][0] for record in drakes if record["frames"] > 0.75 * drakes[-1]["frames"]]
+    reward, times = float(np.mean(late)), clock(fkl)
+    own = [record["reward_median"][0] for record in fkl]
+    reached = next((time for time, value in zip(times, own, strict=True) if value >= reward), None)
+    return Race(steps, reward, clock(drakes)[-1], reached, max(own), times[-1])
 
 
 def reproduce(options: ReproduceConfig, console: Console) -> bool:
@@ -148,22 +163,24 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
     measured: list[Cost] = []
     for steps in size.steps:
         measured += costs(size, steps)
-        write_page(folder, name, size, measured, None)
+        write_page(folder, name, size, measured, [])
     console.print(to_rich(cost_grid(measured, name)))
+    ended: list[Race] = []
     try:
-        ended = race(folder, options.scale)
+        for steps in size.races:
+            ended.append(race(folder, options, steps, measured))
+            console.print(ended[-1].said)
+            write_page(folder, name, size, measured, ended)
     except StoppedError:
         console.print("stopped; the same command goes on")
         return False
-    console.print(ended.said)
-    write_page(folder, name, size, measured, ended)
     return True
 
 
-def write_page(folder: Path, name: str, size: Size, measured: list[Cost], ended: Race | None) -> None:
-    said = [to_markdown(cost_grid(measured, name)), *([] if ended is None else [ended.said])]
+def write_page(folder: Path, name: str, size: Size, measured: list[Cost], ended: list[Race]) -> None:
+    said = [to_markdown(cost_grid(measured, name)), *(f"- {race.said}" for race in ended)]
     write_text(folder / "README.md", "\n".join(["# dna-cost\n", *said]) + "\n")
     record: dict[str, Any] = {"size": size._asdict(), "machine": machine()}
     record["costs"] = [cost._asdict() for cost in measured]
-    record["race"] = None if ended is None else ended._asdict()
+    record["races"] = [race._asdict() for race in ended]
     write_text(folder / "results.json", json.dumps(record, indent=1) + "\n")

@@ -10,6 +10,7 @@ from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import PRESETS, preset
 from rld2.runner import run
 from rld2.runner.config import TrainConfig
+from rld2.runner.queue import Job, check
 from rld2.runner.train import train
 from rld2.studies.scales import vary
 
@@ -50,14 +51,16 @@ class StoppedError(Exception):
     """Somebody said stop; what was done is kept."""
 
 
-def stage_config(scale: Scale, stage: str, folder: Path) -> TrainConfig:
+def stage_config(scale: Scale, stage: str, folder: Path, data: Path | None = None) -> TrainConfig:
+    """`data`: the folder of real data, where it is given."""
     name = scale.model if stage == "pretrain" else stage
     changes = scale.changes.get(stage, {})
     if stage == "pretrain-conditional" and scale.model != "pretrain":  # as large as the model it is compared with
         large = preset(f"dna/{scale.data}/{scale.model}")
         assert isinstance(large.agent, PretrainConfig)
         changes = {"agent": dataclasses.replace(large.agent, conditional=True), "frames": large.frames, **changes}
-    return vary(preset(f"dna/{scale.data}/{name}"), out=folder / "runs" / stage, finale=False, **changes)
+    config = vary(preset(f"dna/{scale.data}/{name}"), out=folder / "runs" / stage, finale=False, **changes)
+    return config if data is None or scale.data == "synthetic" else vary(config, agent__data__path=data)
 
 
 def design_config(
@@ -69,9 +72,10 @@ def design_config(
 
 
 def trained(config: TrainConfig) -> Path:
-    """The run in its folder: begun, continued or done already."""
+    """The run in its folder: begun, continued or done already; one with another config is refused."""
     folder = config.out
     assert folder is not None
+    check(Job(folder, config))
     marker = folder / "done"
     if not marker.exists():
         done = train(config, resume=folder if (folder / run.CONFIG).is_file() else None)
@@ -81,9 +85,11 @@ def trained(config: TrainConfig) -> Path:
     return folder
 
 
-def stages_in(folder: Path, scale: Scale, wanted: tuple[str, ...] = STAGES) -> dict[str, Path]:
+def stages_in(
+    folder: Path, scale: Scale, wanted: tuple[str, ...] = STAGES, data: Path | None = None
+) -> dict[str, Path]:
     """Those of `wanted` that the data have, trained."""
-    return {s: trained(stage_config(scale, s, folder)) for s in wanted if f"dna/{scale.data}/{s}" in PRESETS}
+    return {s: trained(stage_config(scale, s, folder, data)) for s in wanted if f"dna/{scale.data}/{s}" in PRESETS}
 
 
 def start_of(stages: dict[str, Path]) -> Start:

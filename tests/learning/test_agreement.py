@@ -34,6 +34,14 @@ def test_joint_choices_reach_the_optimum(method: str, tmp_path: Path):
     assert min(found) >= 0.95 * optimum
 
 
+@pytest.mark.parametrize("method", ["fkl", "fkl-then-rkl"])
+def test_forward_kl_reaches_it_alone_and_as_a_start(method: str, tmp_path: Path):
+    optimum = Agreement(PLAYERS).optimum
+    found = scores(method, 100_000, tmp_path, 0.97 * optimum)
+    print(f"{method}: {found}")
+    assert min(found) >= 0.95 * optimum
+
+
 def test_independent_choices_fall_short_by_what_the_bound_says(tmp_path: Path):
     game = Agreement(PLAYERS)
     found = scores("mappo", 20_000, tmp_path)

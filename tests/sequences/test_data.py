@@ -47,7 +47,9 @@ def test_a_file_of_ones_own(tmp_path):
 
 def test_mistakes(monkeypatch):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    with pytest.raises(ValueError, match=f"'hepg2' needs its files; set {FOLDER_VARIABLE}"):
+    with pytest.raises(
+        ValueError, match=f"'hepg2' needs its files; give their folder with --data, or set {FOLDER_VARIABLE}"
+    ):
         load(DataConfig("hepg2"))
     with pytest.raises(ValueError, match="needs a path"):
         DataConfig("file")

@@ -40,6 +40,27 @@ def test_fasta_there_and_back(tmp_path, name: str):
     assert table.scores.tolist() == [0.25, -3.0]
 
 
+def test_a_fasta_header_says_what_belongs_together(tmp_path):
+    path = written(tmp_path, "x.fa", ">a locus=chr1:5 score=2\nAC\n>b score=3 locus=chr2:7\nGT\n")
+    table = read(path, score="score", columns=["locus"])
+    assert (table.names, table.columns) == (["a", "b"], {"locus": ["chr1:5", "chr2:7"]})
+    with pytest.raises(ValueError, match="line 1: the header '>a locus=chr1:5 score=2' has no 'gene='"):
+        read(path, columns=["gene"])
+
+
+def test_the_mark_that_some_programs_begin_a_file_with(tmp_path):
+    assert read(written(tmp_path, "x.tsv", "\ufeffsequence\nAC\n")).tokens.tolist() == [[0, 1]]
+
+
+def test_a_damaged_archive_is_one_clear_error(tmp_path):
+    whole = gzip.compress((TABLE * 50).encode())
+    for number, broken in enumerate((whole[:40], whole[:20] + b"\xff" * 20 + whole[40:], b"no archive")):
+        path = tmp_path / f"{number}.tsv.gz"
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match=r"cannot be read as text .* is it complete, and gzipped as it says"):
+            read(path)
+
+
 def test_proteins(tmp_path):
     path = written(tmp_path, "x.faa", ">p\nMKV\n\n>q\nWYA\n")
     assert PROTEIN.decode(read(path, PROTEIN).tokens) == ["MKV", "WYA"]
