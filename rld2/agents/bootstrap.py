@@ -27,7 +27,7 @@ def bootstrap(data: Transition, spec: EnvSpec) -> Bootstrap:
     """From sequences (b, n + 1): the n-step reward and the state to bootstrap from, cut at an episode's end."""
     first = jax.tree.map(lambda x: x[:, :-1], data)
     discount = step_discount(spec.discount, first.duration, first.terminated)
-    ended = first.terminated | first.truncated
+    ended = first.terminated | first.truncated if spec.can_truncate else first.terminated  # what is read costs time
     reward, factor, last = n_step(first.reward, discount, ended)
 
     def pick(x: Array, index: Int[Array, " b"]) -> Array:

@@ -100,6 +100,11 @@ STUDIES: dict[str, Study] = {
         "MinAtar Breakout and Asterix, 0.2M frames, one seed: each baseline's preset and 17 random draws.",
         search.baseline_search,
     ),
+    "teams-search": _study(
+        "Nothing: this is how the presets of the teams are chosen, with as many runs for every method.",
+        "The three games of jumanji as in teams-table, one seed: every method's preset and 5 random draws.",
+        search.teams_search,
+    ),
 }
 
 

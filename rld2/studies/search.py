@@ -1,11 +1,13 @@
-"""Searches over the settings of the baselines: as the paper's for DQN-Macro, and as many runs as RL-D2 was given."""
+"""Searches over settings: the paper's for DQN-Macro, and as many runs for a baseline as RL-D2 was given."""
 
 import random
 from typing import Any
 
 from rld2.agents.dqn import DQNConfig
+from rld2.presets import preset
 from rld2.runner.reproduce import Cell
-from rld2.studies.scales import SCALES, Scale
+from rld2.studies.scales import SCALES, Scale, vary
+from rld2.studies.teams import FRAMES, METHODS
 
 DRAWS = 17  # random settings of a baseline, beside its preset, on each of two games: 36 runs, as many as RL-D2 had
 
@@ -74,13 +76,52 @@ def baseline_search(scale: Scale) -> list[Cell]:
     frames = 200_000 if scale is SCALES["two-core"] else None
     cells = []
     for method, space in SPACES.items():
-        dice = random.Random(method)
-        settings = [{}, *({name: dice.choice(values) for name, values in space.items()} for _ in range(DRAWS))]
         cells += [
             Cell(f"{method} {_said(changes)}", scale.config(method, game, frames=frames, **changes), seeds=1)
-            for changes in settings
+            for changes in _preset_and_draws(method, space, DRAWS)
             for game in games
         ]
+    return cells
+
+
+def _preset_and_draws(name: str, space: dict[str, tuple], number: int) -> list[dict[str, Any]]:
+    """The preset (no change), and different draws from the space; the same for the same name."""
+    dice = random.Random(name)
+    drawn: list[dict[str, Any]] = []
+    while len(drawn) < number:
+        setting = {field: dice.choice(values) for field, values in space.items()}
+        if setting not in drawn:
+            drawn.append(setting)
+    return [{}, *drawn]
+
+
+TEAM_DRAWS = 5  # beside the preset: 6 runs of every method in every game
+_RATE = {"agent__optimiser__learning_rate": (2.5e-4, 5e-4, 1e-3)}
+_ON_POLICY = _RATE | {
+    "agent__entropy": (0.003, 0.01, 0.03),
+    "agent__rollout": (16, 32),
+    "agent__gae_decay": (0.9, 0.95),
+}
+_OFF_POLICY = _RATE | {
+    "agent__entropy": (0.02, 0.05, 0.1),
+    "agent__temperature__budget": (0.1, 0.2, 0.5),
+    "agent__n_step": (1, 5),
+}
+
+
+def teams_search(scale: Scale) -> list[Cell]:
+    """Of every method alone: its preset, and draws that are the same for all that learn on-policy."""
+    cells = []
+    for team, frames in FRAMES.items():
+        for method in METHODS:
+            if method == "fkl-then-rkl":  # made of the two that are searched
+                continue
+            space = _OFF_POLICY if method == "fkl" else _ON_POLICY
+            base = vary(preset(f"teams/{team}/{method}"), frames=frames if scale is SCALES["two-core"] else 20 * frames)
+            cells += [
+                Cell(f"{method} {_said(changes)}", vary(base, **changes), seeds=1)
+                for changes in _preset_and_draws(team, space, TEAM_DRAWS)
+            ]
     return cells
 
 
