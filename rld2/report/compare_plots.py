@@ -2,6 +2,7 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +21,7 @@ from rld2.report.plots import INK, RESOLUTION, SMOOTHING, Curve, smooth, style, 
 from rld2.report.tables import over_seeds
 
 ACROSS, PANEL = 3, (4.6, 3.4)  # pictures in a row; inches of each
+LETTERS, ROW = 10.5, 0.22  # of a legend: letters to an inch; inches of a row
 COLORS = mpl.color_sequences["tab10"]
 POINTS, CURVE_RESAMPLES = 40, 2_000  # of the curve over all tasks
 
@@ -112,6 +114,7 @@ def curves_figure(comparison: Comparison, axis: Axis = "frames") -> Figure:
                 handles.setdefault(method, _draw(axes, bands[method], colors[method]))
         size, letter = unit(axes.get_xlim()[1])
         axes.set_xlim(left=0)
+        axes.set_xlabel("environment frames" if axis == "frames" else "minutes of training")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _, s=size, le=letter: f"{x / s:g}{le if x else ''}"))
     _legend(figure, handles, f"training episodes by {axis}: mean and 95 % interval over seeds")
     return figure
@@ -133,8 +136,14 @@ def _panels(number: int) -> tuple[Figure, list[Axes]]:
 
 
 def _legend(figure: Figure, handles: dict[str, Artist], title: str) -> None:
+    """Below the pictures, in as many columns as the figure has room for, which grows with its rows."""
+    wide = int(LETTERS * figure.get_figwidth())
+    columns = max(1, min(4, wide // (max(map(len, handles), default=0) + 6)))
+    title = textwrap.fill(title, wide)
+    rows = math.ceil(len(handles) / columns) + title.count("\n")
+    figure.set_figheight(figure.get_figheight() + ROW * (rows - 1))
     figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False, labelcolor=INK,
+        list(handles.values()), list(handles), loc="outside lower center", ncols=columns, frameon=False, labelcolor=INK,
         title=title,
     )  # fmt: skip
 
