@@ -10,6 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from rld2 import checks
 from rld2.agents.optimise import OptimiserConfig, apply_gradient, soft_update
 from rld2.networks.oracle import (
     POOLED,
@@ -42,12 +43,14 @@ class OracleConfig:
     batch_size: int = 64
     average_rate: float = 0.005  # by which the averaged weights follow
     ridge: float = 1.0  # penalty of the linear model it starts from, in units of a feature's variance
+    keep: float = 0.0  # share of that penalty that stays in force while it learns (not of a classifier)
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise ValueError(f"role must be one of {list(ROLES)}, got {self.role!r}")
         if self.ridge <= 0.0:
             raise ValueError(f"ridge must be positive, got {self.ridge}")
+        checks.shares(self, "keep")
 
     @property
     def fold(self) -> int:
@@ -98,6 +101,7 @@ def make_oracle(
     a network that starts from nothing.
     """
     optimiser = config.optimiser.build()
+    penalty = 0.0 if config.role == "classifier" else config.keep * config.ridge
     mean, spread = float(np.mean(targets)), float(np.std(targets))
     if not spread > 0.0:
         raise ValueError("all scores or labels of the data are the same; an oracle has nothing to learn from them")
@@ -149,7 +153,8 @@ def make_oracle(
         letters = one_hot(batch.data.action[0].astype(jnp.int32), spec.action.vocab)
 
         def loss(oracle: Oracle) -> Float[Array, ""]:
-            return jnp.mean(errors(oracle.network(letters, key), batch.data.reward[0]))
+            size = jnp.sum(jnp.square(oracle.network.linear))
+            return jnp.mean(errors(oracle.network(letters, key), batch.data.reward[0])) + penalty * size
 
         value, gradient = eqx.filter_value_and_grad(loss)(state.online)
         share = config.optimiser.share_at(batch.frames, total_frames)

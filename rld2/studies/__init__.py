@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from rld2.report.compare_plots import Axis
-from rld2.runner.reproduce import Cell, Study
+from rld2.runner.study import Cell, Study
 from rld2.studies import dna, football, macro_actions, search, teams
 from rld2.studies.scales import SCALES, Scale
 

@@ -3,7 +3,7 @@
 from rld2.domains.football.scenarios import PAPER
 from rld2.presets import preset
 from rld2.presets.football import BUDGETS, SMALL_BUDGET, STUDIED
-from rld2.runner.reproduce import Cell
+from rld2.runner.study import Cell
 from rld2.studies.scales import SCALES, Scale
 
 METHODS = {

@@ -5,7 +5,7 @@ from typing import Any
 from rld2.domains import atari, minatar
 from rld2.presets.atari import SCALED_HEADS
 from rld2.runner.queue import Evaluation
-from rld2.runner.reproduce import Cell
+from rld2.runner.study import Cell
 from rld2.studies.scales import SCALES, Scale
 
 MINATAR = {

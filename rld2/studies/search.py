@@ -5,7 +5,7 @@ from typing import Any
 
 from rld2.agents.dqn import DQNConfig
 from rld2.presets import preset
-from rld2.runner.reproduce import Cell
+from rld2.runner.study import Cell
 from rld2.studies.scales import SCALES, Scale, vary
 from rld2.studies.teams import FRAMES, METHODS
 

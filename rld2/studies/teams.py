@@ -1,7 +1,7 @@
 """Joint actions of K players: RL-D2 beside what chooses them one after the other, and what chooses them alone."""
 
 from rld2.presets import preset
-from rld2.runner.reproduce import Cell
+from rld2.runner.study import Cell
 from rld2.studies.scales import SCALES, Scale, vary
 
 METHODS = {

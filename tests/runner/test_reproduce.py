@@ -11,8 +11,9 @@ from rich.console import Console
 from rld2.runner import kept
 from rld2.runner import reproduce as module
 from rld2.runner.queue import Evaluation, Job, Outcome
-from rld2.runner.reproduce import Cell, ReproduceConfig, Study, plan, reproduce, seconds_left
+from rld2.runner.reproduce import ReproduceConfig, reproduce, seconds_left
 from rld2.runner.run import create
+from rld2.runner.study import Cell, Study, plan
 from tests.tiny import tiny
 
 CONFIG = tiny(frames=128, evaluation_episodes=3, evaluation_step_cap=9)
