@@ -148,6 +148,9 @@ def _legend(figure: Figure, handles: dict[str, Artist], title: str) -> None:
     )  # fmt: skip
 
 
+VARIED = {"K": "actions a decision, K", "N": "reverse steps, N", "plan": "actions of a plan"}
+
+
 class Varied(NamedTuple):
     """A method's name as a study gives it: what is varied, its value, and the rest, which names a line."""
 
@@ -172,6 +175,7 @@ def scores_figure(comparison: Comparison) -> Figure | None:
     whats = {name.what for name in known.values()}
     if len(whats) != 1 or len({name.value for name in known.values()}) < 3:
         return None
+    what = whats.pop()
     lines = list(dict.fromkeys(name.line for name in known.values()))
     figure, panels = _panels(len(comparison.tasks))
     handles = {}
@@ -190,7 +194,9 @@ def scores_figure(comparison: Comparison) -> Figure | None:
         values = sorted({name.value for name in known.values()})
         axes.set_xscale("log", base=2)
         axes.set_xticks(values, [str(value) for value in values])
-    _legend(figure, handles, f"score by {whats.pop()}: mean and 95 % interval over seeds")
+        axes.set_xlabel(VARIED[what])
+        axes.set_ylabel("score")
+    _legend(figure, handles, f"score by {what}: mean and 95 % interval over seeds")
     return figure
 
 
