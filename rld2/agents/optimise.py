@@ -31,6 +31,8 @@ class OptimiserConfig:
 
     def share_at(self, frames: Int[Array, ""], total: int) -> Float[Array, ""]:
         """The share of the learning rate in force after `frames` of `total`."""
+        if self.final_share == 1.0:  # a constant, which costs nothing
+            return jnp.ones(())
         return anneal(1.0, self.final_share, frames, float(total))
 
 
