@@ -29,7 +29,7 @@ def train(arguments: Sequence[str]) -> None:
     from rld2.runner.finale import conclude
     from rld2.runner.train import train as run_training
 
-    arguments = _data_named(arguments)
+    arguments = data_named(arguments)
     resume, default = None, preset(DEFAULT)
     if "--resume" in arguments:
         at = arguments.index("--resume")
@@ -191,7 +191,7 @@ def bench(arguments: Sequence[str]) -> None:
     run_bench(tyro.cli(BenchConfig, args=list(arguments), prog="rld2 bench"))
 
 
-def _data_named(arguments: Sequence[str]) -> list[str]:
+def data_named(arguments: Sequence[str]) -> list[str]:
     """`--data FOLDER` is short for the path of a stage's data."""
     long = "--agent.data.path"
     return [long + a.removeprefix("--data") if a == "--data" or a.startswith("--data=") else a for a in arguments]

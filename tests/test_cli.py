@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rld2
-from rld2.cli import COMMANDS
+from rld2.cli import COMMANDS, data_named
 from rld2.presets import PRESETS, by_line
 
 
@@ -129,6 +129,12 @@ SMALL = [
     *("--domain.num-envs=8", "--agent.rollout=4", "--agent.minibatches=2"),
     *("--log-frames=64", "--evaluation-episodes=5"),
 ]
+
+
+def test_data_is_short_for_the_path_of_a_stages_data():
+    long = "--agent.data.path"
+    assert data_named(["dna/hepg2/oracle", "--data", "x"]) == ["dna/hepg2/oracle", long, "x"]
+    assert data_named(["--data=x", "--data.other"]) == [f"{long}=x", "--data.other"]
 
 
 def test_train_evaluate_export_replay(cli, tmp_path: Path):

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from rld2.agents.oracle import OracleConfig
+from rld2.agents.pretrain import PretrainConfig
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.studies import dna
 from rld2.studies.dna_cost import decided
-from rld2.studies.dna_stages import SCALES, Scale
+from rld2.studies.dna_stages import SCALES, Scale, stage_config
+from rld2.studies.dna_stages import STAGES as STAGE_NAMES
 
 DATA = {"agent__data__number": 600, "agent__data__length": 45}
 MODEL = {f"agent__policy__{k}": v for k, v in {"denoiser__width": 8, "denoiser__layers": 2, "steps": 4}.items()}
@@ -44,11 +47,21 @@ def test_a_table_from_its_stages_to_its_page(tmp_path: Path, monkeypatch: pytest
     assert dna.reproduce(options, Console(file=screen, width=200))  # nothing is done twice
     assert log.read_bytes() == before
 
+    lines = (tmp_path / "runs" / "rl-d2-fkl--budget-0.5-seed0" / "log.jsonl").read_text().splitlines()
+    assert all("reward_median" in json.loads(line) for line in lines)  # what a race is decided by
+
     result = tmp_path / "results" / "rl-d2-fkl--budget-0.5-seed0.json"
     changed = json.loads(result.read_text()) | {"made_by": {}}
     result.write_text(json.dumps(changed))
     with pytest.raises(ValueError, match="is of other settings"):
         dna.reproduce(options, Console(file=screen, width=200))
+
+
+def test_the_folder_of_real_data_reaches_every_stage():
+    for stage in STAGE_NAMES:
+        agent = stage_config(SCALES["two-core"], stage, Path("study"), Path("data")).agent
+        assert isinstance(agent, PretrainConfig | OracleConfig)
+        assert agent.data.path == Path("data")
 
 
 def test_runs_that_build_on_each_other_take_no_jobs():

@@ -63,7 +63,8 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
         "cross-entropy": (SearchConfig(start, "cross-entropy"), 12_800, 1_280),
     }
     if not synthetic:  # of real data there are labels too
-        stages["classifier"] = (OracleConfig(DataConfig("dhs"), "classifier", network), 100_000, 6_400)
+        motifs = dataclasses.replace(network, words=(), dropout=0.5)  # the settings it was tried with
+        stages["classifier"] = (OracleConfig(DataConfig("dhs"), "classifier", motifs), 100_000, 6_400)
     return {
         f"dna/{name}/{stage}": TrainConfig(
             name=f"dna/{name}/{stage}",

@@ -121,7 +121,7 @@ def _one(
     path = folder / "results" / f"{_file(method.name)}-seed{seed}.json"
     out = folder / "runs" / f"{_file(method.name)}-seed{seed}"
     config = design_config(scale, method.preset, method.changes, out, start, seed) if method.preset else None
-    made_by = made_with(method, config)
+    made_by = made_with(method, config) | {"samples": scale.samples}
     if path.is_file():
         if json.loads(path.read_text(encoding="utf-8")).get("made_by") != made_by:
             raise ValueError(f"{path} is of other settings (another version's?); move it away, or choose another --out")

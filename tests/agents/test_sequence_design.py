@@ -165,6 +165,7 @@ def test_drakes_raises_the_reward():
     state, metrics = loop.advance(loop.init(jnp.stack([key(0)])))
     assert share(drawn(agent, state)) > 0.6
     assert float(metrics["kl_to_pretrained"][0]) > 0.0
+    assert 0.0 < float(metrics["reward_median"][0]) <= 1.0  # what a race is decided by
 
 
 @pytest.mark.parametrize("kind", ["best-of-n", "genetic", "cross-entropy"])
@@ -225,6 +226,21 @@ def test_an_oracle_starts_from_the_motifs_that_tell_most():
     np.testing.assert_allclose(oracle.network.find.weight[..., 0], kernel[..., 1], rtol=1e-5)
     np.testing.assert_allclose(oracle.network.find.bias[0], bias[1], rtol=1e-5)
     assert np.corrcoef(oracle(jax.nn.one_hot(tokens, 4)), scores)[0, 1] > 0.7
+
+
+def test_a_kept_penalty_keeps_the_linear_model_small():
+    tokens = np.random.default_rng(0).integers(0, 4, (400, 12)).astype(np.int32)
+    scores = np.mean((tokens == 1) | (tokens == 2), axis=1)
+    network = OracleNetworkConfig(filters=4, width=3, channels=0, hidden=8, dropout=0.0)
+    spec = SequenceDomain("test", DNA, 12, 1, reward).spec
+
+    def size(keep: float) -> float:
+        agent = make_oracle(OracleConfig(network=network, keep=keep), spec, 10**6, (3, 2, 1, 0), [], tokens, scores)
+        loop = build_dataset(rows_of(tokens, scores, np.zeros((400, 1))), agent, 200)
+        state, _ = loop.advance(loop.init(jnp.stack([key(0)])))
+        return float(jnp.linalg.norm(state.learner.online.network.linear))
+
+    assert size(1.0) < 0.8 * size(0.0)
 
 
 def test_the_first_guess_is_ridge_regression():
@@ -298,6 +314,7 @@ def test_mistakes():
     assert_refused(SearchConfig(), "population", 1, "population must be 2 or more")
     assert_refused(OracleConfig(), "role", "x", "role must be one of")
     assert_refused(OracleConfig(), "ridge", 0.0, "ridge must be positive")
+    assert_refused(OracleConfig(), "keep", 2.0, "keep must be in")
     assert_refused(PretrainConfig(), "draws", "x", "draws must be one of")
     assert_refused(DrakesConfig(), "last", 0, "last must be 1 or more")
     with pytest.raises(ValueError, match="must be 'oracle', 'true' or a Python function"):
