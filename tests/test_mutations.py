@@ -195,7 +195,10 @@ MUTATIONS = [
     Mutation(GUIDANCE, "logits + strength * (gain", "logits + (gain", "test_guidance_by_a_linear_reward"),
     Mutation(GUIDANCE, "wanted + strength * (wanted", "wanted + (wanted", "test_classifier_free_guidance"),
     Mutation(
-        "agents/oracle.py", "ridge * jnp.eye", "0.0 * jnp.eye", "agents/test_sequence_design.py::test_the_first_guess"
+        "agents/oracle_start.py",
+        "ridge * jnp.eye",
+        "0.0 * jnp.eye",
+        "agents/test_sequence_design.py::test_the_first_guess",
     ),
     Mutation("report/compare_plots.py", "np.interp(grid, *line)", "line[1][-1] + 0 * grid", "test_all_tasks_together"),
     Mutation("report/compare_tables.py", "min(at[-1] for", "max(at[-1] for", "test_runs_at_equal_time"),

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from rld2 import checks
 from rld2.agents.optimise import OptimiserConfig, apply_gradient, soft_update
+from rld2.agents.oracle_start import begin, most_telling
 from rld2.networks.oracle import (
-    POOLED,
     Classifier,
     EvaluationOracle,
     OracleNetwork,
@@ -27,7 +27,6 @@ from rld2.types import Acted, ActSpec, Agent, Batch, Dataset, EnvSpec, TimeStep,
 
 FOLDS = {"tuning": 0, "evaluation": 1}  # of the loci: what each learns from
 ROLES = (*FOLDS, "classifier")
-AT_ONCE = 64  # sequences whose features are computed together
 Oracle = TuningOracle | EvaluationOracle | Classifier
 
 
@@ -42,7 +41,7 @@ class OracleConfig:
     optimiser: OptimiserConfig = OptimiserConfig(1e-3, final_share=0.02, max_gradient_norm=1.0)
     batch_size: int = 64
     average_rate: float = 0.005  # by which the averaged weights follow
-    ridge: float = 1.0  # penalty of the linear model it starts from, in units of a feature's variance
+    ridge: float = 1.0  # penalty of the regression it starts as, in units of a feature's variance
     keep: float = 0.0  # share of that penalty that stays in force while it learns (not of a classifier)
 
     def __post_init__(self) -> None:
@@ -65,25 +64,6 @@ class OracleState(NamedTuple):
     updates: Int[Array, ""]
 
 
-class Fitted(NamedTuple):
-    """A linear model of standardised features."""
-
-    weight: Float[Array, "f o"]
-    centre: Float[Array, " f"]
-    spread: Float[Array, " f"]
-
-
-def fit(network: OracleNetwork, tokens: Int[Array, "n k"], targets: Float[Array, "n o"], ridge: float) -> Fitted:
-    """Ridge regression on what the network's filters find; the network itself is left as it is."""
-    rows = len(tokens) // AT_ONCE * AT_ONCE if len(tokens) > AT_ONCE else len(tokens)  # the last few do not matter
-    parts = tokens[:rows].reshape(-1, min(rows, AT_ONCE), tokens.shape[1])
-    found = jax.lax.map(lambda part: network.features(one_hot(part, network.vocab)), parts).reshape(rows, -1)
-    centre, spread = jnp.mean(found, axis=0), jnp.std(found, axis=0) + 1e-3
-    x = (found - centre) / spread
-    gram = x.T @ x / rows + ridge * jnp.eye(x.shape[1])
-    return Fitted(jnp.linalg.solve(gram, x.T @ targets[:rows] / rows), centre, spread)
-
-
 def make_oracle(
     config: OracleConfig,
     spec: EnvSpec,
@@ -95,11 +75,7 @@ def make_oracle(
     classes: tuple[str, ...] = (),
 ) -> Agent:
     """`motifs` are log-odds matrices its filters start from; where there are more of them than filters for them, those
-    that tell most. `targets` are the scores of `tokens`; of a classifier, numbers of `classes`.
-
-    It starts as the linear model of what its filters find: thousands of sequences are enough for that one, and few for
-    a network that starts from nothing.
-    """
+    that tell most. `targets` are the scores of `tokens`; of a classifier, numbers of `classes`."""
     optimiser = config.optimiser.build()
     penalty = 0.0 if config.role == "classifier" else config.keep * config.ridge
     mean, spread = float(np.mean(targets)), float(np.std(targets))
@@ -121,12 +97,13 @@ def make_oracle(
         return OracleNetwork(key, shape, complement, spec.action.vocab, motifs, outputs)
 
     def started(key: Key[Array, ""]) -> OracleNetwork:
-        network = network_of(key, config.network, motifs[:most])
+        key_network, key_readout = jax.random.split(key)
+        network = network_of(key_network, config.network, motifs[:most])
         if most < len(motifs):
-            everything = network_of(key, replace(config.network, filters=0, channels=0, words=()), motifs)
-            weight = fit(everything, sequences, wanted, config.ridge).weight
-            telling = jnp.sum(jnp.abs(weight).reshape(POOLED, len(motifs), outputs), axis=(0, 2))
-            chosen = jnp.sort(jax.lax.top_k(telling, most)[1])
+            everything = network_of(
+                key_network, replace(config.network, filters=0, channels=0, words=(), hidden=1), motifs
+            )
+            chosen = most_telling(everything, sequences, wanted, config.ridge, most)
             find = everything.find
             network = eqx.tree_at(
                 lambda n: (n.find.weight, n.find.bias),
@@ -136,8 +113,7 @@ def make_oracle(
                     network.find.bias.at[:most].set(find.bias[chosen]),
                 ),
             )
-        start = fit(network, sequences, wanted, config.ridge)
-        return eqx.tree_at(lambda n: (n.linear, n.centre, n.spread), network, tuple(start))
+        return begin(key_readout, network, sequences, wanted, config.ridge)
 
     def init(key: Key[Array, ""]) -> OracleState:
         oracle = named(started(key))
@@ -153,7 +129,8 @@ def make_oracle(
         letters = one_hot(batch.data.action[0].astype(jnp.int32), spec.action.vocab)
 
         def loss(oracle: Oracle) -> Float[Array, ""]:
-            size = jnp.sum(jnp.square(oracle.network.linear))
+            readout = (oracle.network.linear, oracle.network.readout.layers[-1].weight)
+            size = sum(jnp.sum(jnp.square(weight)) for weight in readout)
             return jnp.mean(errors(oracle.network(letters, key), batch.data.reward[0])) + penalty * size
 
         value, gradient = eqx.filter_value_and_grad(loss)(state.online)

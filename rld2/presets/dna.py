@@ -40,9 +40,10 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
             OptimiserConfig(1e-3, final_share=0.02, max_gradient_norm=1.0),
         )
     else:  # it starts near the best that it gets: larger steps lead away from it (docs/dna.md)
-        network = OracleNetworkConfig(filters=64, motifs=256, words=(2, 3, 4, 5), dropout=0.2)
+        network = OracleNetworkConfig(filters=64, motifs=256, words=(2, 3, 4, 5), hidden=2048, dropout=0.2)
         optimiser = OptimiserConfig(1e-4, final_share=0.02, max_gradient_norm=1.0)
-    oracle = OracleConfig(data, "tuning", network, optimiser, keep=0.0 if synthetic else 1.0)
+    penalty = {} if synthetic else {"ridge": 2.0, "keep": 1.0}
+    oracle = OracleConfig(data, "tuning", network, optimiser, **penalty)
     pretrain = PretrainConfig(data, SMALL)
     finetune = FinetuneConfig(start, temperature=TemperatureConfig(budget=0.5))
     seen, learned = (200_000, 100_000) if synthetic else (300_000, 60_000)
@@ -63,7 +64,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
         "cross-entropy": (SearchConfig(start, "cross-entropy"), 12_800, 1_280),
     }
     if not synthetic:  # of real data there are labels too
-        motifs = dataclasses.replace(network, words=(), dropout=0.5)  # the settings it was tried with
+        motifs = dataclasses.replace(network, words=(), hidden=64, dropout=0.5)  # the settings it was tried with
         stages["classifier"] = (OracleConfig(DataConfig("dhs"), "classifier", motifs), 100_000, 6_400)
     return {
         f"dna/{name}/{stage}": TrainConfig(

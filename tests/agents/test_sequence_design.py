@@ -11,7 +11,8 @@ import pytest
 from rld2.agents.drakes import DrakesConfig, make_drakes
 from rld2.agents.finetune import FinetuneConfig, Start, make_finetune
 from rld2.agents.optimise import OptimiserConfig
-from rld2.agents.oracle import OracleConfig, fit, make_oracle
+from rld2.agents.oracle import OracleConfig, make_oracle
+from rld2.agents.oracle_start import begin
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood, make_pretrain
 from rld2.agents.search import SearchConfig, _first_of_each, make_search
@@ -228,7 +229,7 @@ def test_an_oracle_starts_from_the_motifs_that_tell_most():
     assert np.corrcoef(oracle(jax.nn.one_hot(tokens, 4)), scores)[0, 1] > 0.7
 
 
-def test_a_kept_penalty_keeps_the_linear_model_small():
+def test_a_kept_penalty_keeps_the_readout_small():
     tokens = np.random.default_rng(0).integers(0, 4, (400, 12)).astype(np.int32)
     scores = np.mean((tokens == 1) | (tokens == 2), axis=1)
     network = OracleNetworkConfig(filters=4, width=3, channels=0, hidden=8, dropout=0.0)
@@ -238,22 +239,46 @@ def test_a_kept_penalty_keeps_the_linear_model_small():
         agent = make_oracle(OracleConfig(network=network, keep=keep), spec, 10**6, (3, 2, 1, 0), [], tokens, scores)
         loop = build_dataset(rows_of(tokens, scores, np.zeros((400, 1))), agent, 200)
         state, _ = loop.advance(loop.init(jnp.stack([key(0)])))
-        return float(jnp.linalg.norm(state.learner.online.network.linear))
+        learned = state.learner.online.network
+        return float(jnp.linalg.norm(learned.linear) + jnp.linalg.norm(learned.readout.layers[-1].weight))
 
     assert size(1.0) < 0.8 * size(0.0)
 
 
 def test_the_first_guess_is_ridge_regression():
+    """On features and hidden units together, both standardised."""
     rng = np.random.default_rng(1)
     tokens = jnp.asarray(rng.integers(0, 4, (60, 9)).astype(np.int32))
     target = rng.normal(size=(60, 2)).astype(np.float32)
-    network = OracleNetwork(key(0), OracleNetworkConfig(filters=2, width=3, channels=0), (3, 2, 1, 0), 4, [])
-    x = np.asarray(network.features(jax.nn.one_hot(tokens, 4)), np.float64)
-    z = (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-3)
-    expected = np.linalg.solve(z.T @ z + 60 * 0.5 * np.eye(z.shape[1]), z.T @ target)
-    found = fit(network, tokens, jnp.asarray(target), 0.5)
-    np.testing.assert_allclose(found.weight, expected, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(found.centre, x.mean(axis=0), rtol=1e-4, atol=1e-5)
+    target -= target.mean(axis=0)
+    shape = OracleNetworkConfig(filters=2, width=3, channels=0, hidden=5)
+    network = OracleNetwork(key(0), shape, (3, 2, 1, 0), 4, [], num_out=2)
+    letters = jax.nn.one_hot(tokens, 4)
+    begun = begin(key(1), network, tokens, jnp.asarray(target), 0.5)
+    features = np.asarray(network.features(letters), np.float64)
+
+    def standard(x: np.ndarray) -> np.ndarray:
+        return (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-3)
+
+    z = standard(features)
+    hidden = begun.readout.layers[0]
+    units = np.maximum(z @ np.asarray(hidden.weight) + np.asarray(hidden.bias), 0.0)
+    np.testing.assert_allclose(units.std(axis=0), 1.0, atol=0.02)
+    x = np.concatenate([z, standard(units)], axis=1)
+    expected = np.linalg.solve(x.T @ x + 60 * 0.5 * np.eye(x.shape[1]), x.T @ target)
+    np.testing.assert_allclose(begun(letters), x @ expected, atol=5e-3)
+    np.testing.assert_allclose(begun.centre, features.mean(axis=0), rtol=1e-4, atol=1e-5)
+
+
+def test_hidden_units_look_at_what_tells():
+    """Only one feature has to do with the target."""
+    tokens = jnp.asarray(np.random.default_rng(2).integers(0, 4, (400, 9)).astype(np.int32))
+    network = OracleNetwork(key(0), OracleNetworkConfig(filters=3, width=3, channels=0), (3, 2, 1, 0), 4, [])
+    features = network.features(jax.nn.one_hot(tokens, 4))
+    begun = begin(key(1), network, tokens, features[:, 1:2] - jnp.mean(features[:, 1]), 0.01)
+    size = np.linalg.norm(begun.readout.layers[0].weight, axis=1)
+    assert np.argmax(size) == 1
+    assert size[1] > 0.9 * np.linalg.norm(size)
 
 
 def test_a_classifier_learns_what_is_what():
