@@ -33,6 +33,7 @@ class Backbone:
     layers: int = 1
     heads: int = 1
     projection: int = 0  # transformer: width of a linear layer between state and modulation; 0: none
+    recompute: bool = True  # convolutional: gradients compute activations again, sequence by sequence, not keep them
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -51,7 +52,8 @@ class Backbone:
         if self.kind == "independent":
             return IndependentNetwork(key, spec.length, num_condition, self.width, self.layers)
         if self.kind == "convolutional":
-            return DilatedNetwork(key, spec.length, spec.vocab, num_condition, self.width, self.layers, steps)
+            sizes = (spec.length, spec.vocab, num_condition, self.width, self.layers, steps)
+            return DilatedNetwork(key, *sizes, recompute=self.recompute)
 
         def transformer() -> Transformer:
             sizes = (spec.length, spec.vocab, num_condition, self.width, self.layers, self.heads, steps)

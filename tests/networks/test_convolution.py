@@ -63,6 +63,36 @@ def test_the_network_sees_as_far_as_its_dilations(layers: int):
         assert differs[[26, 34]].all()
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_pieces_are_the_whole(recompute: bool):
+    """Sequences that are computed a few at a time (here, the last piece is not full): the same features and gradient as
+    each alone, with its own state and reverse step."""
+    network = DilatedNetwork(key(0), 7, 4, 3, 8, 2, 5, recompute)
+    network = jax.tree.map(lambda x: x + 0.1 if eqx.is_array(x) else x, network)
+    dice = np.random.default_rng(0)
+    tokens, step = jnp.asarray(dice.integers(0, 5, (3, 3, 7))), jnp.asarray(dice.integers(1, 6, (3, 3)))
+    state = jnp.asarray(dice.normal(size=(3, 3)), jnp.float32)
+
+    def together(network: DilatedNetwork) -> jax.Array:
+        return network(tokens, network.condition(state), step)
+
+    def alone(network: DilatedNetwork) -> jax.Array:
+        found = [
+            [network(tokens[i : i + 1, j : j + 1], network.condition(state[i : i + 1]), step[i : i + 1, j : j + 1])
+             for j in range(3)]
+            for i in range(3)
+        ]  # fmt: skip
+        return jnp.concatenate([jnp.concatenate(row, axis=1) for row in found])
+
+    ways = [
+        eqx.filter_jit(eqx.filter_value_and_grad(lambda n, way=way: jnp.sum(way(n) ** 3))) for way in (together, alone)
+    ]
+    (value, gradient), (expected, of_each) = (way(network) for way in ways)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(of_each), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3 * float(jnp.max(jnp.abs(other))))
+
+
 def test_relaxed_tokens_of_one_letter_are_that_letter():
     spec, step = ActionSpec((4,) * 7), jnp.array([[1, 4]])
     for kind in ("convolutional", "transformer"):
