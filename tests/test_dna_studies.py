@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.console import Console
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.pretrain import PretrainConfig
 from rld2.runner.reproduce import ReproduceConfig
-from rld2.studies import dna
+from rld2.studies import dna, dna_stages
 from rld2.studies.dna_cost import decided
 from rld2.studies.dna_stages import SCALES, Scale, stage_config
 from rld2.studies.dna_stages import STAGES as STAGE_NAMES
@@ -62,6 +63,17 @@ def test_the_folder_of_real_data_reaches_every_stage():
         agent = stage_config(SCALES["two-core"], stage, Path("study"), Path("data")).agent
         assert isinstance(agent, PretrainConfig | OracleConfig)
         assert agent.data.path == Path("data")
+
+
+def test_a_stop_in_the_last_moment_of_a_stage_stops_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The stage is done, what follows is not begun."""
+    config = stage_config(TINY, "pretrain", tmp_path)
+    folder = tmp_path / "runs" / "pretrain"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(dna_stages, "train", lambda *_, **__: SimpleNamespace(finished=True, stopped="SIGTERM"))
+    with pytest.raises(dna_stages.StoppedError):
+        dna_stages.trained(config)
+    assert dna_stages.trained(config) == folder
 
 
 def test_runs_that_build_on_each_other_take_no_jobs():

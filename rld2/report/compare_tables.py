@@ -9,7 +9,7 @@ from rld2.report.aggregate import Estimate
 from rld2.report.compare import SETTINGS, Aggregates, Comparison, Entry, Run
 from rld2.report.compare_plots import seed_lines
 from rld2.report.grid import WARNING, Cell, Grid, transposed
-from rld2.report.tables import UNKNOWN, Interval, over_seeds, with_ends
+from rld2.report.tables import ARCADE, UNKNOWN, Interval, over_seeds, with_ends
 
 WIDEST = 6  # tasks that stand side by side; more of them become rows
 INTERVAL = "95 % t-interval over seeds; one seed has none"
@@ -96,12 +96,12 @@ def played(task: str, comparison: Comparison) -> str:
     entries = [entry for entry in comparison.entries.values() if entry.task == task]
     runs = [run for entry in entries for run in entry.runs]
     seeds = [len(entry.seeds) for entry in entries]
+    arcade = f"sticky {_several(run.sticky for run in runs)}", f"{_several(run.actions for run in runs)} actions"
     parts = [
         f"{_range([run.frames for run in runs])} frames",
         f"{_range(seeds)} seed{'s' if max(seeds) > 1 else ''}",
         f"{_range([run.episodes for run in runs])} episodes a seed",
-        f"sticky {_several(run.sticky for run in runs)}",
-        f"{_several(run.actions for run in runs)} actions",
+        *(arcade if task.startswith(ARCADE) else ()),
         f"step cap {_several('none' if run.step_cap is None else f'{run.step_cap:,}' for run in runs)}",
         f"sampler {_several(_sampler(run) for run in runs)}",
     ]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 ALL, RANDOM = "all", "random play"  # rows that are not one seed
+ARCADE = ("minatar", "atari")  # how the names of tasks begin whose scores depend on sticky actions and the action set
 
 NORMAL_QUANTILE = 1.959964
 T_QUANTILES = (  # of Student's t at 97.5 %, for 1 to 30 degrees of freedom

@@ -11,7 +11,7 @@ from rld2.domains.football.scenarios import ACADEMY
 from rld2.domains.registry import AnyEnv, make_domain
 from rld2.report.atari_scores import with_human_scale
 from rld2.report.plots import learning_curve
-from rld2.report.tables import over_seeds, score_table
+from rld2.report.tables import ARCADE, over_seeds, score_table
 from rld2.report.win_rate import best_mean
 from rld2.runner import log, run
 from rld2.runner.config import TrainConfig, how_to_act
@@ -63,7 +63,7 @@ def _write_json(path: Path, record: Any) -> None:
 def describe(config: TrainConfig, frames: int, step_cap: int | None) -> str:
     """Everything a score must be quoted with."""
     parts = [config.name, f"{frames:,} frames", f"K = {config.domain.macro}"]
-    if config.domain.name.startswith(("minatar", "atari")):
+    if config.domain.name.startswith(ARCADE):
         parts += [f"sticky {config.domain.sticky:g}", f"{config.domain.actions} actions"]
     return ", ".join([*parts, "no step cap" if step_cap is None else f"step cap {step_cap:,}"])
 

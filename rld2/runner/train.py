@@ -30,6 +30,7 @@ class Trained(NamedTuple):
     finished: bool
     setup: run.Setup
     state: LoopState
+    stopped: str | None = None  # by what; a finished run, too, may have been asked to
 
 
 @contextmanager
@@ -90,9 +91,9 @@ def train(
             if stop := asked():  # there is nothing to save yet: what goes on later fills its replay again
                 logger.say(f"stopped by {stop} before it learned; continue with: rld2 train --resume {folder}")
                 setup.loop.close()
-                return Trained(folder, done, False, setup, state)
+                return Trained(folder, done, False, setup, state, stop)
         frames = saved = int(np.mean(state.frames))
-        started = time.monotonic()
+        started, stop = time.monotonic(), None
         relay = Relay(config, folder, phase, [] if anew else log.read(folder))
         while frames < config.frames:
             state, metrics = setup.loop.advance(state)
@@ -112,7 +113,7 @@ def train(
                 logger.say(f"stopped by {stop} at {frames:,} frames; continue with: rld2 train --resume {folder}")
                 break
     setup.loop.close()
-    return Trained(folder, frames, frames >= config.frames, setup, state)
+    return Trained(folder, frames, frames >= config.frames, setup, state, stop)
 
 
 def report(state: LoopState, metrics: Metrics, frames: int, seconds: float) -> dict[str, Any]:

@@ -79,9 +79,10 @@ def trained(config: TrainConfig) -> Path:
     marker = folder / "done"
     if not marker.exists():
         done = train(config, resume=folder if (folder / run.CONFIG).is_file() else None)
-        if not done.finished:
+        if done.finished:
+            marker.touch()
+        if done.stopped:
             raise StoppedError
-        marker.touch()
     return folder
 
 

@@ -33,7 +33,7 @@ def test_the_table_of_scores():
         "| a | **12.00 [7.03, 16.97]** | **1.00 [1.00, 1.00]** |",
         "| b | **6.00 [3.52, 8.48]** | - |",
     ]
-    how = "1,000 frames, 3 seeds, 100 episodes a seed, sticky 0.1, minimal actions, step cap 10,000, sampler greedy"
+    how = "1,000 frames, 3 seeds, 100 episodes a seed, step cap 10,000, sampler greedy"
     assert lines[8:] == [
         f"- t1: {how}",
         f"- t2: {how}",
@@ -41,11 +41,18 @@ def test_the_table_of_scores():
     ]
 
 
+def test_arcade_games_are_quoted_with_sticky_actions_and_action_set():
+    notes = scores_grid(compare([run("a", "minatar/breakout", [1.0])], resamples=10)).notes
+    assert notes[1].startswith(
+        "minatar/breakout: 1,000 frames, 1 seed, 100 episodes a seed, sticky 0.1, minimal actions,"
+    )
+
+
 def test_settings_that_differ_stand_under_the_table():
     other = run("b", "t1", [5.0], frames=3000, step_cap=None, sampler="top-p", steps=2, episodes=50)
     notes = scores_grid(compare([A1, other])).notes
     assert notes[1] == (
-        "t1: 1,000 to 3,000 frames, 1 to 3 seeds, 50 to 100 episodes a seed, sticky 0.1, minimal actions, "
+        "t1: 1,000 to 3,000 frames, 1 to 3 seeds, 50 to 100 episodes a seed, "
         "step cap 10,000 / none, sampler greedy / top-p in 2 steps"
     )
     assert notes[2:] == (

@@ -80,7 +80,7 @@ def test_the_terminal_shows_table_settings_and_aggregates(cli, four: list[str]):
     assert cells[2][:2] == ["rkl K=4", "0.75 [0.67, 0.83]"]
     assert cells[4][0] == "dqn K=1"
     assert cells[4][-1] == "0.50 [0.50, 0.50]"
-    assert "toy/one: 1,000 frames, 3 seeds, 20 episodes a seed, sticky 0.1, minimal actions, step cap 10,000" in out
+    assert "toy/one: 1,000 frames, 3 seeds, 20 episodes a seed, step cap 10,000" in out
     assert "WARNING" not in out
 
 
