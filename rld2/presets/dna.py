@@ -42,8 +42,8 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     else:  # it starts near the best that it gets: larger steps lead away from it (docs/dna.md)
         network = OracleNetworkConfig(filters=64, motifs=256, words=(2, 3, 4, 5), hidden=2048, dropout=0.2)
         optimiser = OptimiserConfig(1e-4, final_share=0.02, max_gradient_norm=1.0)
-    penalty = {} if synthetic else {"ridge": 2.0, "keep": 1.0}
-    oracle = OracleConfig(data, "tuning", network, optimiser, **penalty)
+    ridge, keep = (1.0, 0.0) if synthetic else (2.0, 1.0)
+    oracle = OracleConfig(data, "tuning", network, optimiser, ridge=ridge, keep=keep)
     pretrain = PretrainConfig(data, SMALL)
     finetune = FinetuneConfig(start, temperature=TemperatureConfig(budget=0.5))
     seen, learned = (200_000, 100_000) if synthetic else (300_000, 60_000)

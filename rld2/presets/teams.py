@@ -59,13 +59,14 @@ def agreement(players: int) -> dict[str, TrainConfig]:
         policy=policy,
         optimiser=OptimiserConfig(1e-3, final_share=0.1),
         temperature=TemperatureConfig(mode="fixed", initial=1.0),
-        entropy=0.3,
+        entropy=0.05,
         final_entropy=0.02,
         num_samples=16,
+        priority_exponent=0.6,
         critic_updates=4,
         policy_weight=0.1,
         batch_size=64,
-        target_rate=0.05,
+        target_rate=0.005,  # which its policy follows: slower than what the critic needs to notice (docs/learning.md)
         capacity=5_000,
         prefill=1_000,
     )
