@@ -256,15 +256,12 @@ def test_the_first_guess_is_ridge_regression():
     letters = jax.nn.one_hot(tokens, 4)
     begun = begin(key(1), network, tokens, jnp.asarray(target), 0.5)
     features = np.asarray(network.features(letters), np.float64)
-
-    def standard(x: np.ndarray) -> np.ndarray:
-        return (x - x.mean(axis=0)) / (x.std(axis=0) + 1e-3)
-
-    z = standard(features)
+    z = (features - features.mean(axis=0)) / (features.std(axis=0) + 1e-3)
     hidden = begun.readout.layers[0]
     units = np.maximum(z @ np.asarray(hidden.weight) + np.asarray(hidden.bias), 0.0)
-    np.testing.assert_allclose(units.std(axis=0), 1.0, atol=0.02)
-    x = np.concatenate([z, standard(units)], axis=1)
+    assert np.all(units.std(axis=0) <= 1.0)
+    assert np.median(units.std(axis=0)) > 0.99  # of a unit that hardly ever answers it is less
+    x = np.concatenate([z, units - units.mean(axis=0)], axis=1)
     expected = np.linalg.solve(x.T @ x + 60 * 0.5 * np.eye(x.shape[1]), x.T @ target)
     np.testing.assert_allclose(begun(letters), x @ expected, atol=5e-3)
     np.testing.assert_allclose(begun.centre, features.mean(axis=0), rtol=1e-4, atol=1e-5)
