@@ -12,7 +12,7 @@ from rld2.agents.oracle import OracleConfig
 from rld2.agents.pretrain import PretrainConfig
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.studies import dna, dna_stages
-from rld2.studies.dna_cost import decided
+from rld2.studies.dna_cost import AGAIN, METHODS, Cost, cost_grid, decided
 from rld2.studies.dna_stages import SCALES, Scale, stage_config
 from rld2.studies.dna_stages import STAGES as STAGE_NAMES
 
@@ -79,6 +79,16 @@ def test_a_stop_in_the_last_moment_of_a_stage_stops_the_study(tmp_path: Path, mo
 def test_runs_that_build_on_each_other_take_no_jobs():
     with pytest.raises(ValueError, match="--jobs is not for dna-table"):
         dna.reproduce(ReproduceConfig("dna-table", "demo", jobs=2), Console(file=io.StringIO()))
+
+
+def test_costs_are_compared_like_for_like():
+    """What keeps its activations with what keeps them, what computes them again with what does so too."""
+    ours, theirs = METHODS
+    measured = [Cost(ours, 8, 10.0, 1.0), Cost(theirs, 8, 70.0, 3.0)]
+    measured += [Cost(ours + AGAIN, 8, 2.0, 0.5), Cost(theirs + AGAIN, 8, 3.0, 2.0)]
+    rows = [[cell.text for cell in row] for row in cost_grid(measured, "costs").rows]
+    assert rows[1] == ["DRAKES, N = 8", "70", "7.00", "3,000", "3.00"]
+    assert rows[3] == ["DRAKES, rematerialised, N = 8", "3", "1.50", "2,000", "4.00"]
 
 
 def test_a_race_is_decided_by_the_logs():

@@ -196,6 +196,18 @@ MUTATIONS = [
     Mutation(GUIDANCE, "wanted + strength * (wanted", "wanted + (wanted", "test_classifier_free_guidance"),
     Mutation(
         "agents/oracle_start.py",
+        "jnp.square(regress",
+        "jnp.abs(regress",
+        "agents/test_sequence_design.py::test_hidden_units_look",
+    ),
+    Mutation(
+        "networks/convolution.py", "rows(modulation), re", "rows(modulation)[::-1], re", "test_pieces_are_the_whole"
+    ),
+    Mutation(
+        "studies/dna_cost.py", "AGAIN in cost.method].meg", "False].meg", "test_dna_studies.py::test_costs_are_compared"
+    ),
+    Mutation(
+        "agents/oracle_start.py",
         "ridge * jnp.eye",
         "0.0 * jnp.eye",
         "agents/test_sequence_design.py::test_the_first_guess",

@@ -67,9 +67,10 @@ def begin(
     found = found_in(tokens, network)
     wanted = targets[: len(found.x)]
     telling = jnp.sum(jnp.square(regress(found.x, wanted, ridge)), axis=1)
+    share = telling / jnp.maximum(jnp.linalg.norm(telling), 1e-20)  # nothing tells where all sequences are the same
     hidden, last = network.readout.layers
     key_weight, key_bias = jax.random.split(key)
-    weight = jax.random.normal(key_weight, hidden.weight.shape) * (telling / jnp.linalg.norm(telling))[:, None]
+    weight = jax.random.normal(key_weight, hidden.weight.shape) * share[:, None]
     bias = OFFSET * jax.random.normal(key_bias, hidden.bias.shape)
     units = standardised(jax.nn.relu(found.x @ weight + bias))
     linear, of_units = jnp.split(
