@@ -16,6 +16,7 @@ from rld2.agents.sequences import first_carry, lessons, perceive, sequence_prior
 from rld2.diffusion.elbo import DRAWS, Noised, elbo_estimate
 from rld2.diffusion.sample import Chain, entropy
 from rld2.losses.kl import fkl_loss, later_chain_pairs, mirror_descent_weights
+from rld2.losses.spread import Spread, unseen
 from rld2.losses.temperature import (
     TemperatureConfig,
     dual,
@@ -50,7 +51,7 @@ class FKLConfig:
     target_rate: float = 0.02  # soft update of the target networks
     critic_updates: int = 1  # per policy update, each on its own batch
     policy_weight: float = 1.0  # of the policy's loss beside the critic's, in the shared torso
-    huber: float = 10.0  # errors, in units of the targets' spread, beyond it count linearly
+    huber: float = 10.0  # errors, in units of the targets' spread (that of many batches), beyond it count linearly
     target_floor: float = 1e-2  # the least such unit
     batch_size: int = 128
     collect_steps: int = 4
@@ -91,6 +92,7 @@ class FKLState(NamedTuple):
     optimiser: PyTree
     log_temperature: Float[Array, ""]
     dual_optimiser: PyTree
+    spread: Spread  # of the critic's targets
     updates: Int[Array, ""]
 
 
@@ -111,6 +113,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             optimiser=optimiser.init(eqx.filter(online, eqx.is_array)),
             log_temperature=log_temperature,
             dual_optimiser=dual_optimiser.init(log_temperature),
+            spread=unseen(),
             updates=jnp.zeros((), jnp.int32),
         )
 
@@ -218,7 +221,8 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         chain = jax.tree.map(jax.lax.stop_gradient, chain)
         q = old.critic(old_embedding, first(chain.action))
         target = rows.reward + rows.factor * jnp.mean(q, axis=-1)[rows.follows]
-        unit = jnp.maximum(jnp.std(target), config.target_floor)
+        state = state._replace(spread=state.spread.after(target))
+        unit = jnp.maximum(state.spread.deviation, config.target_floor)
         metrics: Metrics = {}
         weights = jnp.ones_like(q)
         if improve:
@@ -250,7 +254,7 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         metrics |= extra | {
             "kl": jnp.mean(kl_to_uniform(weights)),
             "effective_samples": jnp.mean(effective_sample_size(weights)),
-            "target_spread": jnp.std(target),
+            "target_spread": state.spread.deviation,
             "advantage_spread": jnp.mean(jnp.std(q, axis=-1)),
         }
         target_networks = soft_update(state.target, online, config.target_rate)

@@ -4,10 +4,9 @@ import random
 from typing import Any
 
 from rld2.agents.dqn import DQNConfig
-from rld2.presets import preset
 from rld2.runner.study import Cell
 from rld2.studies.scales import SCALES, Scale, vary
-from rld2.studies.teams import FRAMES, METHODS
+from rld2.studies.teams import FRAMES, METHODS, jumanji
 
 DRAWS = 17  # random settings of a baseline, beside its preset, on each of two games: 36 runs, as many as RL-D2 had
 
@@ -95,7 +94,7 @@ def _preset_and_draws(name: str, space: dict[str, tuple], number: int) -> list[d
     return [{}, *drawn]
 
 
-TEAM_DRAWS = 5  # beside the preset: 6 runs of every method in every game
+TEAM_DRAWS = 3  # beside the preset: 4 runs of every method in every game
 _RATE = {"agent__optimiser__learning_rate": (2.5e-4, 5e-4, 1e-3)}
 _ON_POLICY = _RATE | {
     "agent__entropy": (0.003, 0.01, 0.03),
@@ -112,12 +111,12 @@ _OFF_POLICY = _RATE | {
 def teams_search(scale: Scale) -> list[Cell]:
     """Of every method alone: its preset, and draws that are the same for all that learn on-policy."""
     cells = []
-    for team, frames in FRAMES.items():
+    for team in FRAMES:
         for method in METHODS:
             if method == "fkl-then-rkl":  # made of the two that are searched
                 continue
             space = _OFF_POLICY if method == "fkl" else _ON_POLICY
-            base = vary(preset(f"teams/{team}/{method}"), frames=frames if scale is SCALES["two-core"] else 20 * frames)
+            base = jumanji(team, method, scale)
             cells += [
                 Cell(f"{method} {_said(changes)}", vary(base, **changes), seeds=1)
                 for changes in _preset_and_draws(team, space, TEAM_DRAWS)

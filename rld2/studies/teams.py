@@ -1,6 +1,7 @@
 """Joint actions of K players: RL-D2 beside what chooses them one after the other, and what chooses them alone."""
 
 from rld2.presets import preset
+from rld2.runner.config import TrainConfig
 from rld2.runner.study import Cell
 from rld2.studies.scales import SCALES, Scale, vary
 
@@ -14,21 +15,21 @@ METHODS = {
     "ippo": "IPPO",
 }
 PLAYERS = range(2, 9)
-# frames at two-core scale: until reverse KL stands still in foraging; what a core plays in about ten minutes elsewhere
-FRAMES = {"foraging": 200_000, "connector": 60_000, "warehouse": 200_000}
+# frames at two-core scale: until reverse KL stands still in foraging; what a core plays in two minutes elsewhere
+FRAMES = {"foraging": 200_000, "connector": 60_000, "warehouse": 100_000}
 
 
 def teams_table(scale: Scale) -> list[Cell]:
     """The agreement game with its known optimum, and three games of jumanji."""
-    small = scale is SCALES["two-core"]
     games = [
         Cell(title, vary(preset(f"toy/agreement-{players}/{method}"), evaluation_episodes=500), seeds=3)
         for players in PLAYERS
         for method, title in METHODS.items()
     ]
-    teams = [
-        Cell(title, vary(preset(f"teams/{team}/{method}"), frames=frames if small else 20 * frames), seeds=5)
-        for team, frames in FRAMES.items()
-        for method, title in METHODS.items()
-    ]
+    teams = [Cell(title, jumanji(team, method, scale), seeds=5) for team in FRAMES for method, title in METHODS.items()]
     return games + teams
+
+
+def jumanji(team: str, method: str, scale: Scale) -> TrainConfig:
+    frames = FRAMES[team] * (1 if scale is SCALES["two-core"] else 20)
+    return vary(preset(f"teams/{team}/{method}"), frames=frames, log_frames=frames // 20)

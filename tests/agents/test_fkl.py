@@ -170,6 +170,19 @@ def test_errors_are_measured_in_the_spread_of_the_targets():
     np.testing.assert_allclose(metrics["critic_loss"], 0.5 * np.mean(error**2) / np.var(target), rtol=1e-4)
 
 
+def test_the_spread_is_that_of_many_batches():
+    """A batch without reward, of which there are many where reward is rare, does not weigh more than others."""
+    ends, first = np.ones((6, 2), bool), sequences(0, 6, 2)
+    state, _, _ = update(CRITIC_ONLY, learner(), first._replace(terminated=jnp.asarray(ends)))
+    nothing = sequences(1, 6, 2, terminated=ends, reward=np.zeros((6, 2)))
+    embedding = state.online.policy.torso(nothing.observation[:, 0])
+    q = np.asarray(state.online.critic(embedding, nothing.action[:, :1]))
+    _, metrics, _ = update(CRITIC_ONLY, state, nothing)
+    variance = np.var(np.asarray(first.reward[:, 0])) / 2  # the mean of the two batches
+    np.testing.assert_allclose(metrics["target_spread"], np.sqrt(variance), rtol=1e-4)
+    np.testing.assert_allclose(metrics["critic_loss"], 0.5 * np.mean(q**2) / variance, rtol=1e-4)
+
+
 def test_a_value_learned_beside_q_is_that_of_the_samples_and_disturbs_nothing():
     """What a handover takes along. The critic does not look at the action, so the samples' mean is known."""
     optimiser = dataclasses.replace(CONFIG.optimiser, max_gradient_norm=1e9)
