@@ -58,9 +58,10 @@ def agreement(players: int) -> dict[str, TrainConfig]:
     fkl = FKLConfig(
         policy=policy,
         optimiser=OptimiserConfig(1e-3, final_share=0.1),
-        temperature=TemperatureConfig(mode="fixed", initial=1.0),
-        entropy=0.05,
+        temperature=TemperatureConfig(mode="fixed", initial=0.5),
+        entropy=0.3,
         final_entropy=0.02,
+        entropy_decay=0.6,
         num_samples=16,
         priority_exponent=0.6,
         critic_updates=4,
@@ -68,7 +69,7 @@ def agreement(players: int) -> dict[str, TrainConfig]:
         batch_size=64,
         target_rate=0.005,  # which its policy follows: slower than what the critic needs to notice (docs/learning.md)
         capacity=5_000,
-        prefill=1_000,
+        prefill=5_000,  # of which the critic learns that every value pays before the policy leans to one
     )
     domain = DomainConfig(f"toy/agreement-{players}", num_envs=64, discount=0.97)
     return _presets(domain, {**on_policy(rkl), **off_policy(fkl, rkl)}, frames=100_000)
