@@ -135,6 +135,8 @@ MUTATIONS = [
         "networks/test_heads.py::test_the_flat_network_averages",
     ),
     Mutation(FKL, "taken / unit, target / unit", "taken, target", "test_errors_are_measured"),
+    Mutation(FKL, "(state.spread.deviation, config", "(jnp.std(target), config", "test_the_spread_is_that_of_many"),
+    Mutation("losses/spread.py", "jnp.maximum(1.0 / (self.batches + 1), RATE)", "RATE", "test_the_first_batches_count"),
     Mutation(FKL, "jnp.mean(counts * optax", "jnp.mean(optax", "test_a_row_without_weight"),
     Mutation(FKL, "rows.factor * jnp.mean(q", "rows.factor * jnp.max(q", "test_the_target_is_the_mean"),
     Mutation(FKL, "config.entropy_decay * total_frames", "1.0 * total_frames", "test_entropy_bonus_fades"),

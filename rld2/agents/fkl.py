@@ -7,15 +7,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from rld2 import checks
+from rld2.agents.imitation import PAIRS, imitation_loss
 from rld2.agents.optimise import OptimiserConfig, anneal, apply_gradient, soft_update
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.agents.sequences import first_carry, lessons, perceive, sequence_priority
-from rld2.diffusion.elbo import DRAWS, Noised, elbo_estimate
-from rld2.diffusion.sample import Chain, entropy
-from rld2.losses.kl import fkl_loss, later_chain_pairs, mirror_descent_weights
+from rld2.losses.kl import mirror_descent_weights
 from rld2.losses.spread import Spread, unseen
 from rld2.losses.temperature import (
     TemperatureConfig,
@@ -60,9 +59,8 @@ class FKLConfig:
     prefill: int = 5_000
 
     def __post_init__(self) -> None:
-        allowed = ["chain", *DRAWS]
-        if self.pairs not in allowed:
-            raise ValueError(f"pairs must be one of {allowed}, got {self.pairs!r}")
+        if self.pairs not in PAIRS:
+            raise ValueError(f"pairs must be one of {list(PAIRS)}, got {self.pairs!r}")
         if self.policy.denoiser.kind in SEQUENTIAL:
             raise ValueError(f"forward KL fits a diffusion policy; {self.policy.denoiser.kind!r} learns by rkl")
         if self.num_samples < 2:
@@ -75,9 +73,6 @@ class FKLConfig:
         checks.positive(self, "huber", "target_floor")
         checks.shares(self, "target_rate", "entropy_decay", zero=False)
         self.temperature.check(self.num_samples)
-
-
-Legal = Bool[Array, "b k v"] | None
 
 
 class Networks(eqx.Module):
@@ -148,47 +143,6 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
         saturated = (value <= how.minimum) | (value >= how.maximum)
         return state, value, {"temperature": value, "budget_saturated": saturated * 1.0}
 
-    def policy_loss(
-        policy: Policy,
-        embedding: Float[Array, "b *k d"],
-        legal: Legal,
-        chain: Chain,
-        weights: Float[Array, "b m"],
-        bonus_weight: Float[Array, ""],
-        key: Key[Array, ""],
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The weighted ELBO, and the entropy of the policy's first reverse step (per component, for the log)."""
-        action, schedule = policy.action, policy.schedule
-        predict = policy.predict(embedding, legal)
-        start = jnp.full((embedding.shape[0], 1, action.length), action.mask_token)
-        first_logits = predict(start, jnp.full(start.shape[:2], schedule.steps))
-        spread = jnp.mean(entropy(first_logits[:, 0]), axis=-1)
-
-        def term(logits: Float[Array, "b m k v"], pair: Noised) -> Float[Array, "2 b m"]:
-            """ELBO of the sampled actions, and the entropy of mu with the same weights."""
-            fit = elbo_estimate(logits, chain.action, pair.is_masked, pair.weight)
-            open_ = pair.weight * jnp.sum(jnp.where(pair.is_masked, entropy(logits), 0.0), axis=-1)
-            return jnp.stack([fit, open_])
-
-        if config.pairs == "chain":
-            # step N starts from all masks for every sample: predicted once per state, its term is exact
-            first = Noised(
-                tokens=jnp.broadcast_to(start, chain.action.shape),
-                is_masked=jnp.ones(chain.action.shape, bool),
-                step=jnp.full(weights.shape, schedule.steps),
-                weight=jnp.full(weights.shape, schedule.abar[-1], jnp.float32),
-            )
-            elbo, bonus = term(jnp.broadcast_to(first_logits, (*chain.action.shape, action.vocab)), first)
-            if schedule.steps > 1:
-                pair = later_chain_pairs(key, chain, schedule, action.mask_token)
-                more_elbo, more_bonus = term(predict(pair.tokens, pair.step), pair)
-                elbo, bonus = elbo + more_elbo, bonus + more_bonus
-        else:
-            pair = DRAWS[config.pairs](key, chain.action, schedule, action.mask_token)
-            elbo, bonus = term(predict(pair.tokens, pair.step), pair)
-        loss = fkl_loss(elbo, weights, jnp.ones(weights.shape[0])) - bonus_weight * jnp.mean(bonus)
-        return loss, jnp.mean(spread)
-
     def update(state: FKLState, batch: Batch, key: Key[Array, ""]) -> Updated:
         """`critic_updates` steps on the critic, the last of them on the policy too."""
         size, times = config.batch_size, config.critic_updates
@@ -238,7 +192,9 @@ def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             if not improve:
                 return critic_loss, (error, extra)
             bonus = anneal(config.entropy, config.final_entropy, frames, config.entropy_decay * total_frames)
-            actor_loss, spread = policy_loss(online.policy, embedded.after, rows.legal, chain, weights, bonus, key_pair)
+            actor_loss, spread = imitation_loss(
+                online.policy, embedded.after, rows.legal, chain, weights, bonus, config.pairs, key_pair
+            )
             extra |= {"policy_loss": actor_loss, "entropy": spread}
             total = critic_loss + config.policy_weight * actor_loss
             if online.value is not None:

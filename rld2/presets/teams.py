@@ -29,7 +29,7 @@ def on_policy(base: RKLConfig, mat_order: Literal["fixed", "permuted"] = "fixed"
     alone = by("independent", sampler=Sampler(), **ALONE)
     return {
         "rkl": base,
-        "autoregressive": dataclasses.replace(base, policy=by("autoregressive")),
+        "autoregressive": dataclasses.replace(base, policy=by("autoregressive"), per_position=False),
         "mat": dataclasses.replace(base, policy=by("mat", order=mat_order), per_position=True),
         "mappo": dataclasses.replace(base, policy=alone, per_position=True, central_value=True),
         "ippo": dataclasses.replace(base, policy=alone, per_position=True),
@@ -76,13 +76,14 @@ def agreement(players: int) -> dict[str, TrainConfig]:
 
 
 def jumanji(team: str) -> dict[str, TrainConfig]:
-    policy = PolicyConfig(embedding=64, denoiser=Backbone(width=64, heads=4), team=TeamConfig(heads=4))
+    """Two reverse steps, of which each unmasks half of the players, and a ratio for every player (docs/teams.md)."""
+    policy = PolicyConfig(steps=2, embedding=64, denoiser=Backbone(width=64, heads=4), team=TeamConfig(heads=4))
     rkl = RKLConfig(
         policy=policy,
         optimiser=OptimiserConfig(5e-4, final_share=0.0, max_gradient_norm=0.5),
         rollout=32,
         minibatches=4,
-        pairs=2,  # of ten reverse steps in Connector: nine times as fast as all of them
+        per_position=True,
         piece=32,  # what a cache holds: ten players of Connector learn 1.6 times as fast
         entropy=0.01,
         final_entropy=0.0,

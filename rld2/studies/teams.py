@@ -16,7 +16,7 @@ METHODS = {
 }
 PLAYERS = range(2, 9)
 # frames at two-core scale: until reverse KL stands still in foraging; what a core plays in two minutes elsewhere
-FRAMES = {"foraging": 200_000, "connector": 60_000, "warehouse": 100_000}
+FRAMES = {"foraging": 200_000, "connector": 60_000, "warehouse": 60_000}
 
 
 def teams_table(scale: Scale) -> list[Cell]:
