@@ -15,9 +15,9 @@ from rld2.networks.heads import Denoiser
 from rld2.networks.layers import num_parameters
 from rld2.presets import preset
 from rld2.presets.atari import SCALED_HEADS
-from rld2.runner.config import TrainConfig, make_agent
+from rld2.runner.config import TrainConfig, make_agent, vary
 from rld2.studies import STUDIES, study
-from rld2.studies.scales import SCALES, vary
+from rld2.studies.scales import SCALES
 from rld2.types import ActionSpec
 from tests.tiny import tiny
 

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from rld2.diffusion.elbo import Predict
 
+Strength = Float[Array, ""] | float
 Reward = Callable[[Float[Array, "n k v"]], Float[Array, " n"]]  # of whole or relaxed sequences
 
 
@@ -24,7 +25,7 @@ def reward_of_estimate(reward: Reward, estimate: Float[Array, "b m k v"]) -> Flo
     return reward(flat).reshape(estimate.shape[:-2])
 
 
-def reward_guided(predict: Predict, reward: Reward, strength: float, mask_token: int) -> Predict:
+def reward_guided(predict: Predict, reward: Reward, strength: Strength, mask_token: int) -> Predict:
     """Classifier guidance: every letter's logit rises by `strength` times what the reward gains by that letter.
 
     The gain is the reward's gradient at the expected clean sequence, so it is right to first order.
@@ -39,7 +40,7 @@ def reward_guided(predict: Predict, reward: Reward, strength: float, mask_token:
     return guided
 
 
-def classifier_free(conditional: Predict, unconditional: Predict, strength: float) -> Predict:
+def classifier_free(conditional: Predict, unconditional: Predict, strength: Strength) -> Predict:
     """Classifier-free guidance: away from the unconditional model; 0 is the conditional one itself."""
 
     def guided(tokens: Int[Array, "b m k"], step: Int[Array, "b m"]) -> Float[Array, "b m k v"]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from rld2.diffusion.elbo import Predict, token_log_prob
-from rld2.diffusion.guidance import Reward, clean_estimate, reward_of_estimate
+from rld2.diffusion.guidance import Reward, Strength, clean_estimate, reward_of_estimate
 from rld2.diffusion.sample import Choose, Chosen, Moved
 
 
@@ -27,7 +27,7 @@ def systematic(key: Key[Array, ""], log_weight: Float[Array, "b m"]) -> Int[Arra
 
 
 def particles(
-    predict: Predict, reward: Reward, temperature: float, mask_token: int, *, twisted: bool, every: int = 1
+    predict: Predict, reward: Reward, temperature: Strength, mask_token: int, *, twisted: bool, every: int = 1
 ) -> Choose:
     """What `sample` asks after every step. `predict` is the model itself, also where samples come from a guided one
     (`twisted`): the weights then contain the ratio of the two. Samples are weighed in one of `every` steps, the last

@@ -13,7 +13,7 @@ from rld2.domains.registry import DomainConfig
 from rld2.losses.temperature import TemperatureConfig
 from rld2.networks.heads import Backbone
 from rld2.networks.team import TeamConfig
-from rld2.runner.config import AgentConfig, TrainConfig
+from rld2.runner.config import AgentConfig, TrainConfig, vary
 
 # MAPPO and IPPO are two-layer networks over a player's own observation, and one reverse step in which all draw alone
 ALONE = {"steps": 1, "team": TeamConfig(layers=0)}
@@ -75,7 +75,27 @@ def agreement(players: int) -> dict[str, TrainConfig]:
     return _presets(domain, {**on_policy(rkl), **off_policy(fkl, rkl)}, frames=100_000)
 
 
-def jumanji(team: str) -> dict[str, TrainConfig]:
+# the best of each method's runs of `rld2 reproduce teams-search`, of which each had as many (docs/teams.md)
+TUNED: dict[str, dict[str, dict[str, Any]]] = {
+    "foraging": {
+        "rkl": {"entropy": 0.003, "rollout": 16},
+        "mat": {"gae_decay": 0.9},
+        "mappo": {"entropy": 0.003, "rollout": 16},
+    },
+    "connector": {
+        "rkl": {
+            "optimiser__learning_rate": 2.5e-4,
+            "rollout": 16,
+            "gae_decay": 0.9,
+            "policy__team__layers": 0,
+            "central_value": True,
+        },
+        "mat": {"optimiser__learning_rate": 2.5e-4, "rollout": 16, "gae_decay": 0.9},
+    },
+}
+
+
+def jumanji(team: str, tuned: bool = True) -> dict[str, TrainConfig]:
     """Two reverse steps, of which each unmasks half of the players, and a ratio for every player (docs/teams.md)."""
     policy = PolicyConfig(steps=2, embedding=64, denoiser=Backbone(width=64, heads=4), team=TeamConfig(heads=4))
     rkl = RKLConfig(
@@ -101,13 +121,16 @@ def jumanji(team: str) -> dict[str, TrainConfig]:
         critic_updates=2,
     )
     domain = DomainConfig(f"teams/{team}", num_envs=64)
-    return _presets(domain, {**on_policy(rkl), **off_policy(fkl, rkl)}, frames=1_000_000)
+    agents = {**on_policy(rkl), **off_policy(fkl, rkl)}
+    for method, changes in TUNED.get(team, {}).items() if tuned else ():
+        agents[method] = vary(agents[method], **changes)
+    return _presets(domain, agents, frames=1_000_000)
 
 
 def zoo(name: str, frames: int) -> dict[str, TrainConfig]:
     """An environment of PettingZoo, on the host: few environments, so long rollouts."""
     found = {}
-    for preset, config in jumanji("foraging").items():
+    for preset, config in jumanji("foraging", tuned=False).items():
         agent = config.agent
         if isinstance(agent, RKLConfig):
             agent = dataclasses.replace(agent, rollout=128)

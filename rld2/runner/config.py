@@ -143,3 +143,11 @@ def _restore(kind: Any, value: Any, known: dict[str, type] | None = None) -> Any
     if kind is Path:
         return Path(value)
     return tuple(value) if isinstance(value, list) else value
+
+
+def vary(config: Any, **changes: Any) -> Any:
+    """A config with changed fields; `agent__policy__steps=4` reaches into the records inside."""
+    for path, value in changes.items():
+        head, _, rest = path.partition("__")
+        config = dataclasses.replace(config, **{head: vary(getattr(config, head), **{rest: value}) if rest else value})
+    return config

@@ -1,5 +1,6 @@
 """Drawing sequences from a run, as it was trained or guided while drawing."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -123,7 +124,7 @@ def _as_trained(source: Run, how: ActSpec, number: int) -> Any:
 
 def _guided(source: Run, how: ActSpec, guide: Guide, reward: Differentiable | None) -> Any:
     policy: Policy = source.learned
-    trained, action = policy.schedule, policy.action
+    trained = policy.schedule
     schedule = Schedule(how.steps or trained.steps, trained.kind, trained.power)
     told = isinstance(source.config.agent, PretrainConfig) and source.config.agent.policy.step_conditioning
     if told and schedule != trained:
@@ -133,24 +134,35 @@ def _guided(source: Run, how: ActSpec, guide: Guide, reward: Differentiable | No
         raise ValueError("cfg needs a model that was told what is active: a preset dna/.../pretrain-conditional")
     if guide.kind != "cfg" and reward is None:
         raise ValueError(f"guide {guide.kind!r} needs an oracle of role tuning; give its run with --oracle")
+    asked = (jnp.asarray(guide.strength, jnp.float32), dataclasses.replace(guide, strength=1.0))
+    nothing = _nothing_said(source, AT_ONCE)
+    return lambda key: _draw_guided(policy, reward, nothing, key, *asked, schedule, how.sampler or Sampler())
+
+
+@eqx.filter_jit
+def _draw_guided(
+    policy: Policy,
+    reward: Any,
+    nothing: Float[Array, "n c"],
+    key: Key[Array, ""],
+    strength: Float[Array, ""],
+    guide: Guide,
+    schedule: Schedule,
+    sampler: Sampler,
+) -> Int[Array, "n k"]:
+    """Compiled once for a kind of guide, whatever its strength."""
+    number, mask_token = nothing.shape[0], policy.action.mask_token
+    predict = policy.predict(policy.torso(nothing), None)
+    bent, choose = predict, None
+    if guide.kind == "cfg":
+        active = jnp.tile(jnp.array([0.0, 1.0]), (number, 1))
+        bent = classifier_free(policy.predict(policy.torso(active), None), predict, strength)
+    if guide.kind in ("cg", "tds"):
+        bent = reward_guided(predict, reward, strength, mask_token)
     with_particles = guide.kind in ("smc", "tds")
-
-    @eqx.filter_jit
-    def program(policy: Policy, reward: Any, key: Key[Array, ""]) -> Int[Array, "n k"]:
-        predict = policy.predict(policy.torso(_nothing_said(source, AT_ONCE)), None)
-        bent, choose = predict, None
-        if guide.kind == "cfg":
-            active = jnp.tile(jnp.array([0.0, 1.0]), (AT_ONCE, 1))
-            bent = classifier_free(policy.predict(policy.torso(active), None), predict, guide.strength)
-        if guide.kind in ("cg", "tds"):
-            bent = reward_guided(predict, reward, guide.strength, action.mask_token)
-        if with_particles:
-            twisted = guide.kind == "tds"
-            choose = particles(
-                predict, reward, 1.0 / guide.strength, action.mask_token, twisted=twisted, every=guide.every
-            )
-        number = guide.particles if with_particles else 1
-        chain = sample(key, bent, action, schedule, how.sampler or Sampler(), AT_ONCE, number, choose=choose)
-        return chain.action[:, 0]
-
-    return lambda key: program(source.learned, reward, key)
+    if with_particles:
+        twisted = guide.kind == "tds"
+        choose = particles(predict, reward, 1.0 / strength, mask_token, twisted=twisted, every=guide.every)
+    samples = guide.particles if with_particles else 1
+    chain = sample(key, bent, policy.action, schedule, sampler, number, samples, choose=choose)
+    return chain.action[:, 0]

@@ -1,5 +1,6 @@
 """What a sequence run is worth: a model by its held-out likelihood, an oracle by its correlation, a design by both."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood
 from rld2.domains.sequences import BlackBox
 from rld2.networks.oracle import Classifier, EvaluationOracle, in_parts, one_hot
 from rld2.report.aggregate import Estimate
-from rld2.runner import log, run
+from rld2.runner import checkpoint, log, run
 from rld2.runner.config import TrainConfig
 from rld2.runner.designs import Run, draw, opened
 from rld2.runner.finale import FINALE_SEED
@@ -33,6 +34,7 @@ WORD = 6  # letters of the words that samples and data are compared by
 HELD_OUT = 256  # sequences whose likelihood is computed: 128 predictions each
 AT_ONCE = 64
 Row = dict[str, Any]
+_likelihood = eqx.filter_jit(approximate_log_likelihood)
 
 
 def row(name: str, value: Estimate | float, note: str = "") -> Row:
@@ -50,11 +52,10 @@ def row(name: str, value: Estimate | float, note: str = "") -> Row:
 def likelihoods(policy: Policy, tokens: Int[np.ndarray, "n k"], classes: int, seed: int = 0) -> Float[np.ndarray, " n"]:
     """The approximate log-likelihood of each sequence under a pretrained model."""
     nothing = jnp.zeros((1, classes))
-    compute = eqx.filter_jit(approximate_log_likelihood)
     padded = np.concatenate([tokens, np.repeat(tokens[-1:], -len(tokens) % AT_ONCE, axis=0)])
     key = jax.random.key(seed)
     parts = [
-        np.asarray(compute(jax.random.fold_in(key, i), policy, jnp.asarray(padded[i : i + AT_ONCE]), nothing))
+        np.asarray(_likelihood(jax.random.fold_in(key, i), policy, jnp.asarray(padded[i : i + AT_ONCE]), nothing))
         for i in range(0, len(padded), AT_ONCE)
     ]
     return np.concatenate(parts)[: len(tokens)]
@@ -69,6 +70,12 @@ def scores_of(oracle: Any, tokens: Int[np.ndarray, "n k"]) -> Float[np.ndarray, 
 
 def held_out_correlation(folder: Path) -> tuple[Any, float]:
     """The oracle of a run, and Pearson's r between its predictions and the scores of the fold it has not seen."""
+    return _held_out_correlation(folder, checkpoint.latest(folder / run.CHECKPOINTS))
+
+
+@functools.lru_cache(maxsize=8)
+def _held_out_correlation(folder: Path, frames: int | None) -> tuple[Any, float]:
+    """Every design of a study is judged by the same two oracles: found once for what they had learned by `frames`."""
     source = opened(folder)
     agent = source.config.agent
     if not isinstance(agent, OracleConfig):

@@ -9,10 +9,9 @@ from rld2.agents.finetune import Start
 from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import PRESETS, preset
 from rld2.runner import run
-from rld2.runner.config import TrainConfig
+from rld2.runner.config import TrainConfig, vary
 from rld2.runner.queue import Job, check
 from rld2.runner.train import train
-from rld2.studies.scales import vary
 
 STAGES = ("pretrain", "pretrain-conditional", "oracle", "judge", "classifier")
 

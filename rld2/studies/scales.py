@@ -1,13 +1,12 @@
 """The two scales of every study. They share each line of it but the configs, which come from here."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rld2.agents.fkl import FKLConfig
 from rld2.agents.rkl import RKLConfig
 from rld2.presets import preset
-from rld2.runner.config import TrainConfig
+from rld2.runner.config import TrainConfig, vary
 
 
 class Scale(NamedTuple):
@@ -44,14 +43,6 @@ class Scale(NamedTuple):
                     sizes = {"agent__prefill": base.agent.prefill, "agent__capacity": base.agent.capacity}
                     changes = {**{name: as_many_frames(size) for name, size in sizes.items()}, **changes}
         return vary(base, frames=self.frames if frames is None else frames, **changes)
-
-
-def vary(config: Any, **changes: Any) -> Any:
-    """A config with changed fields; `agent__policy__steps=4` reaches into the records inside."""
-    for path, value in changes.items():
-        head, _, rest = path.partition("__")
-        config = dataclasses.replace(config, **{head: vary(getattr(config, head), **{rest: value}) if rest else value})
-    return config
 
 
 # The paper averages over ten games and does not say which; these are ours, of many kinds.

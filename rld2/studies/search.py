@@ -4,9 +4,11 @@ import random
 from typing import Any
 
 from rld2.agents.dqn import DQNConfig
+from rld2.presets import teams
+from rld2.runner.config import vary
 from rld2.runner.study import Cell
-from rld2.studies.scales import SCALES, Scale, vary
-from rld2.studies.teams import FRAMES, METHODS, jumanji
+from rld2.studies.scales import SCALES, Scale
+from rld2.studies.teams import FRAMES, METHODS, sized
 
 DRAWS = 17  # random settings of a baseline, beside its preset, on each of two games: 36 runs, as many as RL-D2 had
 
@@ -113,17 +115,18 @@ def teams_search(scale: Scale) -> list[Cell]:
     """Of every method alone: its preset, and draws that are the same for all that learn on-policy."""
     cells = []
     for team in FRAMES:
+        untuned = teams.jumanji(team, tuned=False)
         for method in METHODS:
             if method == "fkl-then-rkl":  # made of the two that are searched
                 continue
             space = _OFF_POLICY if method == "fkl" else _ON_POLICY
-            base = jumanji(team, method, scale)
+            base = sized(untuned[f"teams/{team}/{method}"], team, scale)
             cells += [
-                Cell(f"{method} {_said(changes)}", vary(base, **changes), seeds=1)
+                Cell(f"{method} {_said(changes, 'start')}", vary(base, **changes), seeds=1)
                 for changes in _preset_and_draws(team, space, TEAM_DRAWS[team])
             ]
     return cells
 
 
-def _said(changes: dict[str, Any]) -> str:
-    return ", ".join(f"{path.rpartition('__')[2]} {value:g}" for path, value in changes.items()) or "preset"
+def _said(changes: dict[str, Any], nothing: str = "preset") -> str:
+    return ", ".join(f"{path.rpartition('__')[2]} {value:g}" for path, value in changes.items()) or nothing

@@ -1,9 +1,9 @@
 """Joint actions of K players: RL-D2 beside what chooses them one after the other, and what chooses them alone."""
 
 from rld2.presets import preset
-from rld2.runner.config import TrainConfig
+from rld2.runner.config import TrainConfig, vary
 from rld2.runner.study import Cell
-from rld2.studies.scales import SCALES, Scale, vary
+from rld2.studies.scales import SCALES, Scale
 
 METHODS = {
     "rkl": "RL-D2 RKL",
@@ -26,10 +26,14 @@ def teams_table(scale: Scale) -> list[Cell]:
         for players in PLAYERS
         for method, title in METHODS.items()
     ]
-    teams = [Cell(title, jumanji(team, method, scale), seeds=5) for team in FRAMES for method, title in METHODS.items()]
+    teams = [
+        Cell(title, vary(sized(preset(f"teams/{team}/{method}"), team, scale), evaluation_episodes=500), seeds=5)
+        for team in FRAMES
+        for method, title in METHODS.items()
+    ]
     return games + teams
 
 
-def jumanji(team: str, method: str, scale: Scale) -> TrainConfig:
+def sized(config: TrainConfig, team: str, scale: Scale) -> TrainConfig:
     frames = FRAMES[team] * (1 if scale is SCALES["two-core"] else 20)
-    return vary(preset(f"teams/{team}/{method}"), frames=frames, log_frames=frames // 20)
+    return vary(config, frames=frames, log_frames=frames // 20)

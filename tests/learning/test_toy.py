@@ -10,9 +10,9 @@ import pytest
 from rld2.agents.fkl import FKLConfig
 from rld2.domains.toy import CoordinationBandit, KeyDoor, Recall
 from rld2.presets import preset
+from rld2.runner.config import vary
 from rld2.runner.finale import evaluate
 from rld2.runner.train import train
-from rld2.studies.scales import vary
 from tests.learning.steady import until
 
 pytestmark = pytest.mark.learning

@@ -14,12 +14,11 @@ from rld2.agents.finetune import FinetuneConfig, Start
 from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import PRESETS, preset
 from rld2.runner import judge, log, run
-from rld2.runner.config import from_json, to_json
+from rld2.runner.config import from_json, to_json, vary
 from rld2.runner.designs import Guide, draw, opened
 from rld2.sequences.data import FOLDER_VARIABLE, DataConfig
 from rld2.sequences.files import read
 from rld2.sequences.vocabulary import Vocabulary
-from rld2.studies.scales import vary
 
 DATA = {"agent__data__number": 600, "agent__data__length": 45}
 MODEL = {"denoiser__width": 8, "denoiser__layers": 2, "steps": 4, "embedding": 4}
