@@ -56,8 +56,15 @@ def test_every_baseline_is_searched_as_often():
     assert set(runs.values()) == {36}
     assert set(runs) == {"dqn", "dqn-macro", "impala", "impala-macro", "ppo", "r2d2"}
     teams = Counter(cell.config.name for cell in STUDIES["teams-search"].cells("two-core"))
-    assert set(teams.values()) == {6}
+    numbers = {(name.split("/")[1], number) for name, number in teams.items()}
+    assert numbers == {("foraging", 4), ("connector", 12), ("warehouse", 4)}
     assert len(teams) == 3 * 6
+    # the search begins where it began, whatever it led to
+    start = next(cell.config for cell in STUDIES["teams-search"].cells("two-core") if cell.method == "rkl start")
+    tuned = preset(start.name)
+    assert isinstance(start.agent, RKLConfig)
+    assert isinstance(tuned.agent, RKLConfig)
+    assert (start.agent.rollout, tuned.agent.rollout) == (32, 16)
 
 
 def test_returns_span_the_same_time_whatever_the_length():
