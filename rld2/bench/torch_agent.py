@@ -16,6 +16,7 @@ from torch.nn import functional as F  # pyright: ignore[reportMissingImports] # 
 from rld2.agents.fkl import FKLState
 from rld2.bench.problem import Draws, Problem
 from rld2.bench.torch_networks import Denoiser, Networks, load
+from rld2.losses.spread import RATE
 from rld2.types import Batch
 
 Tensor = Any
@@ -54,6 +55,7 @@ class TorchAgent:
         self.online = load(Networks(problem.sizes), state.online)
         self.target = load(Networks(problem.sizes), state.target).requires_grad_(False)
         how = problem.config.optimiser
+        self.variance, self.batches = torch.zeros(()), torch.zeros(())  # of the targets, over batches
         self.parameters = list(self.online.parameters())
         self.optimiser = torch.optim.Adam(self.parameters, how.learning_rate, eps=how.adam_epsilon, fused=True)
         loss = self.loss_with_tricks if tricks else self.loss_first_version
@@ -121,7 +123,11 @@ class TorchAgent:
 
     def combined(self, batch: TorchBatch, embedding: Tensor, target: Tensor, actor: Tensor) -> Tensor:
         taken = self.online.critic(embedding, batch.action)
-        unit = target.std(correction=0).clamp(min=self.config.target_floor)
+        with torch.no_grad():
+            rate = (1.0 / (self.batches + 1.0)).clamp(min=RATE)
+            self.variance.add_(rate * (target.var(correction=0) - self.variance))
+            self.batches.add_(1.0)
+        unit = self.variance.sqrt().clamp(min=self.config.target_floor)
         critic = F.huber_loss(taken / unit, target / unit, delta=self.config.huber)
         return critic + self.config.policy_weight * actor
 
