@@ -75,7 +75,7 @@ def agreement(players: int) -> dict[str, TrainConfig]:
     return _presets(domain, {**on_policy(rkl), **off_policy(fkl, rkl)}, frames=100_000)
 
 
-# the best of each method's runs of `rld2 reproduce teams-search`, of which each had as many (docs/teams.md)
+# the best of each method's runs so far of `rld2 reproduce teams-search`, and of those by hand (docs/teams.md)
 TUNED: dict[str, dict[str, dict[str, Any]]] = {
     "foraging": {
         "rkl": {"entropy": 0.003, "rollout": 16},

@@ -112,7 +112,7 @@ _OFF_POLICY = _RATE | {
 
 
 def teams_search(scale: Scale) -> list[Cell]:
-    """Of every method alone: its preset, and draws that are the same for all that learn on-policy."""
+    """Of every method alone: where its search begins, and draws that are the same for all that learn on-policy."""
     cells = []
     for team in FRAMES:
         untuned = teams.jumanji(team, tuned=False)
