@@ -102,7 +102,8 @@ STUDIES: dict[str, Study] = {
     ),
     "teams-search": _study(
         "Nothing: this is how the presets of the teams are chosen, with as many runs for every method.",
-        "The three games of jumanji as in teams-table, one seed: where each method's search begins and 3 random draws (11 in Connector).",
+        "The three games of jumanji as in teams-table, one seed: where each method's search begins and 3 random draws "
+        "(11 in Connector).",
         search.teams_search,
     ),
 }
