@@ -34,7 +34,7 @@ def test_a_table_from_its_stages_to_its_page(tmp_path: Path, monkeypatch: pytest
     screen = io.StringIO()
     methods = [m for m in dna.methods_of_table() if m.name in ("pretrained", "RL-D2 fkl, budget 0.5", "cg, strength 1")]
     monkeypatch.setitem(dna.TABLES, "dna-table", lambda: iter(methods))
-    options = ReproduceConfig("dna-table", "demo", out=tmp_path)
+    options = ReproduceConfig("dna-table", "demo", out=tmp_path, jobs=1)
     assert dna.reproduce(options, Console(file=screen, width=200))
     record = json.loads((tmp_path / "results.json").read_text())
     calls = {row["method"]: row["reward_calls"] for row in record["results"]}
@@ -76,9 +76,23 @@ def test_a_stop_in_the_last_moment_of_a_stage_stops_the_study(tmp_path: Path, mo
     assert dna_stages.trained(config) == folder
 
 
-def test_runs_that_build_on_each_other_take_no_jobs():
-    with pytest.raises(ValueError, match="--jobs is not for dna-table"):
-        dna.reproduce(ReproduceConfig("dna-table", "demo", jobs=2), Console(file=io.StringIO()))
+def test_methods_are_shared_out_to_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Stages first, then every method and seed; a stop among the stages begins no method."""
+    calls = []
+
+    def note(call, tasks, cores, output, asked, tell):
+        calls.append((call, [task[2:] for task in tasks], len(cores)))
+        return call is not stopped
+
+    monkeypatch.setattr(dna, "side_by_side", note)
+    monkeypatch.setattr(dna.os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    options = ReproduceConfig("dna-table", "demo", jobs=2, seeds=2, only="best-of-n", out=tmp_path)
+    stopped = dna.train_stage
+    assert not dna.reproduce(options, Console(file=io.StringIO()))
+    assert calls == [(dna.train_stage, [("pretrain",), ("oracle",), ("judge",)], 2)]
+    stopped = dna.make_result
+    assert not dna.reproduce(options, Console(file=io.StringIO()))
+    assert calls[2] == (dna.make_result, [("best-of-n", 0), ("best-of-n", 1)], 2)
 
 
 def test_costs_are_compared_like_for_like():

@@ -35,15 +35,42 @@ def _connector(env: Any, seen: Any) -> Float[Array, "k f"]:
     return jnp.stack([*own, *others], axis=-1).reshape(env.num_agents, -1).astype(jnp.float32)
 
 
-TEAMS: dict[str, tuple[str, Callable[[Any, Any], Float[Array, "k f"]]]] = {
-    "foraging": ("LevelBasedForaging", _foraging),
-    "connector": ("Connector", _connector),
-    "warehouse": ("RobotWarehouse", _view),
+class Team(NamedTuple):
+    kind: str  # jumanji's environment
+    features: Callable[[Any, Any], Float[Array, "k f"]]
+    sizes: dict[str, int] | None = None  # of a warehouse; None: jumanji's own
+
+
+TEAMS: dict[str, Team] = {
+    "foraging": Team("LevelBasedForaging", _foraging),
+    "connector": Team("Connector", _connector),
+    "warehouse": Team("RobotWarehouse", _view),
+    # random play delivers a shelf every 420 steps, in jumanji's own warehouse every 8,300
+    "small-warehouse": Team(
+        "RobotWarehouse",
+        _view,
+        {
+            "shelf_rows": 1,
+            "shelf_columns": 3,
+            "column_height": 2,
+            "num_agents": 3,
+            "sensor_range": 1,
+            "request_queue_size": 7,
+        },
+    ),
 }
 
 
+def make(team: Team) -> Any:
+    environments = importlib.import_module("jumanji.environments")
+    if team.sizes is None:
+        return getattr(environments, team.kind)()
+    generators = importlib.import_module("jumanji.environments.routing.robot_warehouse.generator")
+    return getattr(environments, team.kind)(generators.RandomGenerator(**team.sizes))
+
+
 class JumanjiTeam:
-    """One of `TEAMS` with jumanji's default sizes. What the agents earn is summed; each sees the time that has passed.
+    """One of `TEAMS`. What the agents earn is summed; each sees the time that has passed.
 
     An end at which jumanji's discount is not zero is a truncation (foraging's time limit); the others count time as a
     part of the game.
@@ -56,11 +83,10 @@ class JumanjiTeam:
         if name not in TEAMS:
             raise ValueError(f"team must be one of {list(TEAMS)}, got {name!r}")
         try:
-            environments = importlib.import_module("jumanji.environments")
+            self.env = make(TEAMS[name])
         except ImportError as error:
             raise ValueError(f"team {name!r} needs the extra 'teams': pip install 'rld2[teams]'") from error
-        kind, self._features = TEAMS[name]
-        self.env = getattr(environments, kind)()
+        self._features = TEAMS[name].features
         _, first = jax.eval_shape(self.env.reset, jax.random.key(0))
         players, values = first.observation.action_mask.shape
         self.action = ActionSpec((values,) * players)

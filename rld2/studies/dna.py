@@ -5,6 +5,8 @@ Stages are runs like any other, in one folder: what is done is skipped, and the 
 
 import dataclasses
 import json
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +14,6 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from rld2.agents.finetune import Start
 from rld2.report.designs import OURS, frontier_grid, table_grid, tradeoff_figure
 from rld2.report.grid import to_csv, to_markdown, to_rich
 from rld2.report.plots import save
@@ -21,8 +22,10 @@ from rld2.runner.compare import write_text
 from rld2.runner.config import TrainConfig
 from rld2.runner.designs import Guide, Kind, draw, opened
 from rld2.runner.reproduce import ReproduceConfig
+from rld2.runner.side_by_side import StoppedError, side_by_side
+from rld2.runner.train import stop_requests
 from rld2.studies import dna_cost
-from rld2.studies.dna_stages import SCALES, STAGES, Scale, StoppedError, design_config, stages_in, start_of, trained
+from rld2.studies.dna_stages import SCALES, design_config, stage_config, stages_of, start_in, trained
 
 CLAIMS = {
     "dna-table": "RL-D2 attains the highest reward and the highest likelihood of all methods (700,000 enhancers, "
@@ -81,8 +84,6 @@ STUDIES = (*TABLES, "dna-cost")
 
 def reproduce(options: ReproduceConfig, console: Console) -> bool:
     """Whether all of it is done now."""
-    if options.jobs is not None:
-        raise ValueError(f"--jobs is not for {options.study}: its runs build on each other, each takes every core")
     if options.study == "dna-cost":
         return dna_cost.reproduce(options, console)
     if options.scale not in SCALES:
@@ -97,29 +98,59 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
     if options.plan:
         console.print("\n".join(method.name for method in chosen))
         return write_page(options, folder)
-    try:
-        conditional = any(method.conditional for method in chosen)
-        wanted = tuple(s for s in STAGES if conditional or s != "pretrain-conditional")
-        stages = stages_in(folder, scale, wanted, options.data)
-        start = start_of(stages)
-        for seed in range(seeds):
-            for method in chosen:
-                _one(scale, method, seed, folder, start, stages, console)
-                write_page(options, folder)
-    except StoppedError:
+    stages = stages_of(scale, any(method.conditional for method in chosen))
+    results = [(options, folder, method.name, seed) for seed in range(seeds) for method in chosen]
+    begun = time.monotonic()
+
+    def tell(number: int) -> None:
+        write_page(options, folder)
+        minutes = (time.monotonic() - begun) / 60
+        console.print(f"{minutes:5.1f} min  {number + 1}/{len(results)}  {_said(result_file(*results[number][1:]))}")
+
+    done = _each(train_stage, [(options, folder, stage) for stage in stages], options, folder, lambda _: None)
+    done = done and _each(make_result, results, options, folder, tell)
+    if not done:
         console.print(f"stopped; continue with: rld2 reproduce {options.study} --scale {options.scale} --out {folder}")
         return False
     write_page(options, folder)
+    console.print(to_rich(table_grid(_records(options, folder), f"{options.study}, {options.scale}")))
     console.print(f"page            {folder / 'README.md'}")
     return True
 
 
-def _one(
-    scale: Scale, method: Method, seed: int, folder: Path, start: Start, stages: dict[str, Path], console: Console
-) -> None:
+def _each(
+    call: Callable[..., None],
+    tasks: list[tuple],
+    options: ReproduceConfig,
+    folder: Path,
+    tell: Callable[[int], None],
+) -> bool:
+    """One after the other, or as many at a time as there are cores: the programs are too small to fill several."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    at_once = min(options.jobs or len(cores), len(cores))
+    if at_once > 1:
+        with stop_requests() as asked:
+            return side_by_side(call, tasks, cores[:at_once], folder / "output.txt", asked, tell)
+    try:
+        for number, task in enumerate(tasks):
+            call(*task)
+            tell(number)
+    except StoppedError:
+        return False
+    return True
+
+
+def train_stage(options: ReproduceConfig, folder: Path, stage: str) -> None:
+    trained(stage_config(SCALES[options.scale], stage, folder, options.data))
+
+
+def make_result(options: ReproduceConfig, folder: Path, name: str, seed: int) -> None:
     """Train or lead, draw, judge, and write the result; nothing if it is there."""
-    path = folder / "results" / f"{_file(method.name)}-seed{seed}.json"
-    out = folder / "runs" / f"{_file(method.name)}-seed{seed}"
+    scale = SCALES[options.scale]
+    method = next(method for method in TABLES[options.study]() if method.name == name)
+    start = start_in(folder, scale)
+    path = result_file(folder, name, seed)
+    out = folder / "runs" / path.stem
     config = design_config(scale, method.preset, method.changes, out, start, seed) if method.preset else None
     made_by = made_with(method, config) | {"samples": scale.samples}
     if path.is_file():
@@ -131,7 +162,7 @@ def _one(
         source = opened(trained(config))
         calls, seconds = config.frames, _seconds(config)
     else:
-        source = opened(stages["pretrain-conditional" if method.conditional else "pretrain"])
+        source = opened(folder / "runs" / ("pretrain-conditional" if method.conditional else "pretrain"))
         if method.guide is not None:
             calls = scale.samples * method.guide.reward_calls(source.learned.schedule.steps)
     guided = method.guide is not None and method.guide.kind != "cfg"
@@ -140,7 +171,17 @@ def _one(
     rows = judge.judge_design(tokens, base.agent, base.learned, start)
     record = {"method": method.name, "seed": seed, "samples": scale.samples, "reward_calls": calls}
     write_text(path, json.dumps(record | {"seconds": seconds, "made_by": made_by, "rows": rows}, indent=1) + "\n")
-    console.print(judge.table(rows, f"{method.name}, seed {seed}"))
+
+
+def result_file(folder: Path, name: str, seed: int) -> Path:
+    plain = "".join(letter if letter.isalnum() or letter == "." else "-" for letter in name.lower())
+    return folder / "results" / f"{plain}-seed{seed}.json"
+
+
+def _said(path: Path) -> str:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    shown = [f"{row['metric']} {row['value']:.3g}" for row in record["rows"][:3]]
+    return f"{record['method']}, seed {record['seed']}: {', '.join(shown)}"
 
 
 def made_with(method: Method, config: TrainConfig | None) -> dict[str, Any]:
@@ -152,21 +193,22 @@ def made_with(method: Method, config: TrainConfig | None) -> dict[str, Any]:
     return {"agent": settings["agent"], "steps": start["steps"], "reward": start["reward"], "frames": config.frames}
 
 
-def _file(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter == "." else "-" for letter in name.lower())
-
-
 def _seconds(config: TrainConfig) -> float:
     assert config.out is not None
     records = log.read(config.out)
     return float(records[-1]["seconds"]) if records else 0.0
 
 
-def write_page(options: ReproduceConfig, folder: Path) -> bool:
-    """README.md with the table, table.csv, results.json and the picture; False while there is nothing."""
+def _records(options: ReproduceConfig, folder: Path) -> list[dict[str, Any]]:
+    """Of all results that are there, in the order of the methods."""
     order = [method.name for method in TABLES[options.study]()]
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "results").glob("*.json"))]
-    records.sort(key=lambda record: (order.index(record["method"]), record["seed"]))
+    return sorted(records, key=lambda record: (order.index(record["method"]), record["seed"]))
+
+
+def write_page(options: ReproduceConfig, folder: Path) -> bool:
+    """README.md with the table, table.csv, results.json and the picture; False while there is nothing."""
+    records = _records(options, folder)
     if not records:
         return False
     command = f"rld2 reproduce {options.study} --scale {options.scale}"

@@ -1,6 +1,7 @@
 """What RL-D2 and DRAKES cost at the same batch, model, length and reward, by the number N of reverse steps: memory and
 time of an update, and the time until RL-D2 has the median reward that DRAKES ends with."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +27,9 @@ from rld2.runner.loop import Loop, build
 from rld2.runner.origin import machine
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.runner.sequences import nothing_to_draw
+from rld2.runner.side_by_side import StoppedError
 from rld2.sequences.vocabulary import DNA
-from rld2.studies.dna_stages import SCALES, StoppedError, design_config, stages_in, start_of, trained
+from rld2.studies.dna_stages import SCALES, design_config, stage_config, start_in, trained
 
 METHODS = ("RL-D2 fkl", "DRAKES")
 AGAIN = ", rematerialised"  # activations are computed again for the gradient instead of being kept
@@ -129,7 +131,9 @@ class Race(NamedTuple):
 def race(folder: Path, options: ReproduceConfig, steps: int, measured: list[Cost]) -> Race:
     """RL-D2 may ask for more rewards than DRAKES: as many as its cheaper updates have time for."""
     scale = SCALES[options.scale]
-    start = start_of(stages_in(folder, scale, ("pretrain", "oracle", "judge"), options.data))
+    for stage in ("pretrain", "oracle", "judge"):
+        trained(stage_config(scale, stage, folder, options.data))
+    start = dataclasses.replace(start_in(folder, scale), classifier=None)
     seconds = {cost.method: cost.seconds for cost in measured if cost.steps == steps}
     longer = min(LONGEST, max(1, round(seconds[METHODS[1] + AGAIN] / seconds[METHODS[0] + AGAIN])))
     logs = []

@@ -11,6 +11,7 @@ from rld2.presets import PRESETS, preset
 from rld2.runner import run
 from rld2.runner.config import TrainConfig, vary
 from rld2.runner.queue import Job, check
+from rld2.runner.side_by_side import StoppedError
 from rld2.runner.train import train
 
 STAGES = ("pretrain", "pretrain-conditional", "oracle", "judge", "classifier")
@@ -44,10 +45,6 @@ SCALES = {
     "two-core": Scale("hepg2", {"design": {}}, calls=25_600, samples=1000, seeds=3),
     "paper": Scale("hepg2", {"design": {}}, calls=512_000, samples=1000, seeds=3, model="pretrain-drakes-size"),
 }
-
-
-class StoppedError(Exception):
-    """Somebody said stop; what was done is kept."""
 
 
 def stage_config(scale: Scale, stage: str, folder: Path, data: Path | None = None) -> TrainConfig:
@@ -85,12 +82,14 @@ def trained(config: TrainConfig) -> Path:
     return folder
 
 
-def stages_in(
-    folder: Path, scale: Scale, wanted: tuple[str, ...] = STAGES, data: Path | None = None
-) -> dict[str, Path]:
-    """Those of `wanted` that the data have, trained."""
-    return {s: trained(stage_config(scale, s, folder, data)) for s in wanted if f"dna/{scale.data}/{s}" in PRESETS}
+def stages_of(scale: Scale, conditional: bool = True) -> list[str]:
+    """Those that the scale's data have; the conditional model where somebody needs it."""
+    has = [stage for stage in STAGES if f"dna/{scale.data}/{stage}" in PRESETS]
+    return [stage for stage in has if conditional or stage != "pretrain-conditional"]
 
 
-def start_of(stages: dict[str, Path]) -> Start:
-    return Start(stages["pretrain"], stages["oracle"], stages["judge"], stages.get("classifier"))
+def start_in(folder: Path, scale: Scale) -> Start:
+    """What designs start from, once the stages are trained."""
+    runs = folder / "runs"
+    classifier = runs / "classifier" if "classifier" in stages_of(scale) else None
+    return Start(runs / "pretrain", runs / "oracle", runs / "judge", classifier)
