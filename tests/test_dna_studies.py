@@ -32,13 +32,13 @@ TINY = Scale("synthetic", STAGES, calls=64, samples=20, seeds=1)
 def test_a_table_from_its_stages_to_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(SCALES, "demo", TINY)
     screen = io.StringIO()
-    methods = [m for m in dna.methods_of_table() if m.name in ("pretrained", "RL-D2 fkl, budget 0.5", "cg, strength 1")]
+    methods = [m for m in dna.methods_of_table() if m.name in ("pretrained", "RL-D2 fkl, budget 2", "cg, strength 1")]
     monkeypatch.setitem(dna.TABLES, "dna-table", lambda: iter(methods))
     options = ReproduceConfig("dna-table", "demo", out=tmp_path, jobs=1)
     assert dna.reproduce(options, Console(file=screen, width=200))
     record = json.loads((tmp_path / "results.json").read_text())
     calls = {row["method"]: row["reward_calls"] for row in record["results"]}
-    assert calls == {"pretrained": 0, "RL-D2 fkl, budget 0.5": 64, "cg, strength 1": 20 * 4}
+    assert calls == {"pretrained": 0, "RL-D2 fkl, budget 2": 64, "cg, strength 1": 20 * 4}
     page = (tmp_path / "README.md").read_text()
     assert all(method.name in page for method in methods)
     assert (tmp_path / "tradeoff.png").is_file()
@@ -48,10 +48,10 @@ def test_a_table_from_its_stages_to_its_page(tmp_path: Path, monkeypatch: pytest
     assert dna.reproduce(options, Console(file=screen, width=200))  # nothing is done twice
     assert log.read_bytes() == before
 
-    lines = (tmp_path / "runs" / "rl-d2-fkl--budget-0.5-seed0" / "log.jsonl").read_text().splitlines()
+    lines = (tmp_path / "runs" / "rl-d2-fkl--budget-2-seed0" / "log.jsonl").read_text().splitlines()
     assert all("reward_median" in json.loads(line) for line in lines)  # what a race is decided by
 
-    result = tmp_path / "results" / "rl-d2-fkl--budget-0.5-seed0.json"
+    result = tmp_path / "results" / "rl-d2-fkl--budget-2-seed0.json"
     changed = json.loads(result.read_text()) | {"made_by": {}}
     result.write_text(json.dumps(changed))
     with pytest.raises(ValueError, match="is of other settings"):

@@ -59,12 +59,13 @@ class FinetuneConfig:
     start: Start = field(default_factory=Start)
     divergence: Literal["fkl", "rkl"] = "fkl"
     optimiser: OptimiserConfig = OptimiserConfig(1e-3, final_share=0.1, max_gradient_norm=1.0)
-    temperature: TemperatureConfig = field(default_factory=lambda: TemperatureConfig(budget=0.5))
-    anchor: float = 0.1
-    memory: int = 8  # groups of samples that forward KL learns from
-    epochs: int = 8  # gradient steps after each group of samples
+    temperature: TemperatureConfig = field(default_factory=lambda: TemperatureConfig(budget=2.0))
+    anchor: float = 0.02
+    memory: int = 32  # groups of samples that forward KL learns from
+    epochs: int = 16  # gradient steps after each group of samples
     batch_size: int = 64  # chains of a gradient step of forward KL, drawn by their weights; reverse KL: the whole group
     pairs: int = 2  # reverse steps drawn from every chain for a gradient step
+    both_strands: bool = True  # forward KL, where an oracle rewards both alike: learn each chain from a random side
     clip: float = 0.2  # of the single-step ratio, for rkl
 
     def __post_init__(self) -> None:
@@ -93,8 +94,21 @@ class FinetuneState(NamedTuple):
     remembered: Remembered
 
 
-def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pretrained: Policy) -> Agent:
+def other_strand(complement: Int[Array, " u"], chain: Int[Array, "*b k"]) -> Int[Array, "*b k"]:
+    """Sequences read from the other side; `complement` of the mask is the mask."""
+    return complement[chain][..., ::-1]
+
+
+def make_finetune(
+    config: FinetuneConfig,
+    spec: EnvSpec,
+    total_frames: int,
+    pretrained: Policy,
+    complement: Int[Array, " v"] | None = None,
+) -> Agent:
+    """`complement`: the letter each letter pairs with, if a sequence is worth as much from its other side."""
     optimiser = config.optimiser.build()
+    paired = None if complement is None else jnp.append(complement, pretrained.action.mask_token)
     config.temperature.check(spec.num_envs)
     schedule, mask_token = config.start.schedule_for(pretrained), pretrained.action.mask_token
     groups = config.memory if config.divergence == "fkl" else 1
@@ -163,12 +177,14 @@ def make_finetune(config: FinetuneConfig, spec: EnvSpec, total_frames: int, pret
 
         def epoch(carry: tuple[Policy, PyTree], key: Key[Array, ""]) -> tuple[tuple[Policy, PyTree], Metrics]:
             policy, optimiser_state = carry
-            key_chains, key_pairs = jax.random.split(key)
-            chain = group.chain
+            key_chains, key_pairs, key_strand = jax.random.split(key, 3)
+            chain = group.chain.astype(jnp.int32)
             if config.divergence == "fkl":
                 drawn = jax.random.categorical(key_chains, jnp.log(weights), shape=(config.batch_size,))
-                chain = remembered.chain[drawn]
-            chain = chain.astype(jnp.int32)
+                chain = remembered.chain[drawn].astype(jnp.int32)
+                if paired is not None and config.both_strands:
+                    turned = jax.random.bernoulli(key_strand, shape=(config.batch_size, 1, 1))
+                    chain = jnp.where(turned, other_strand(paired, chain), chain)
             pairs = draw_pairs(key_pairs, chain, config.pairs)
             gradient, extra = eqx.filter_grad(loss, has_aux=True)(policy, pairs, chain[:, -1])
             return apply_gradient(optimiser, optimiser_state, policy, gradient, share), extra

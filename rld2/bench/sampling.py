@@ -36,14 +36,16 @@ def call(players: int, steps: int | None) -> Call:
     observation = jax.ShapeDtypeStruct((players, FEATURES), jnp.float32)
     spec = EnvSpec("team", observation, ActionSpec((VALUES,) * players), STATES, team=True)
     policy = make_policy(jax.random.key(0), spec, config)
-    seen = jax.random.normal(jax.random.key(1), (STATES, players, FEATURES))
+    # other states in every call: what does not change in a loop, a compiler takes out of it
+    seen = jax.random.normal(jax.random.key(1), (CALLS, STATES, players, FEATURES))
 
     @eqx.filter_jit
     def sample(policy: Any, seen: jax.Array) -> jax.Array:
-        def one(key: jax.Array) -> jax.Array:
+        def one(call: tuple[jax.Array, jax.Array]) -> jax.Array:
+            key, seen = call
             return policy.sample(key, policy.torso(seen), None).action
 
-        return jax.lax.map(one, jax.random.split(jax.random.key(2), CALLS))
+        return jax.lax.map(one, (jax.random.split(jax.random.key(2), CALLS), seen))
 
     return blocking(sample, policy, seen)
 

@@ -45,7 +45,8 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     ridge, keep = (1.0, 0.0) if synthetic else (2.0, 1.0)
     oracle = OracleConfig(data, "tuning", network, optimiser, ridge=ridge, keep=keep)
     pretrain = PretrainConfig(data, SMALL)
-    finetune = FinetuneConfig(start, temperature=TemperatureConfig(budget=0.5))
+    finetune = FinetuneConfig(start)
+    reverse = FinetuneConfig(start, "rkl", temperature=TemperatureConfig(budget=0.5), anchor=0.1, epochs=8)
     seen, learned = (200_000, 100_000) if synthetic else (300_000, 60_000)
     large = dataclasses.replace(pretrain, policy=DRAKES_SIZE, optimiser=OptimiserConfig(3e-4, max_gradient_norm=1.0))
     stages: dict[str, tuple[AgentConfig, int, int]] = {  # agent, frames, between two lines of the log
@@ -56,7 +57,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
         "oracle": (oracle, learned, 6_400),
         "judge": (dataclasses.replace(oracle, role="evaluation"), learned, 6_400),
         "fkl": (finetune, 12_800, 1_280),
-        "rkl": (dataclasses.replace(finetune, divergence="rkl"), 12_800, 1_280),
+        "rkl": (reverse, 12_800, 1_280),
         "drakes": (DrakesConfig(start), 12_800, 1_280),
         "drakes-kl": (DrakesConfig(start, anchor=0.01), 12_800, 1_280),
         "best-of-n": (SearchConfig(start, "best-of-n"), 12_800, 1_280),

@@ -16,7 +16,7 @@ from rld2.agents.pretrain import PretrainConfig, make_pretrain
 from rld2.agents.search import SearchConfig, make_search
 from rld2.domains.registry import DomainConfig
 from rld2.domains.sequences import BlackBox, Differentiable, Scores, SequenceDomain, function_named
-from rld2.networks.oracle import check_tuning
+from rld2.networks.oracle import TuningOracle, check_tuning
 from rld2.runner.config import SequenceConfig
 from rld2.runner.dataset_loop import build_dataset
 from rld2.runner.host_loop import build_host
@@ -188,8 +188,12 @@ def _design(
             raise ValueError("DRAKES back-propagates through the reward: it needs an oracle or the true function")
         learner = make_drakes(agent, place.spec, frames, pretrained, reward)
         return Parts(place, learner, build_dataset(nothing_to_draw(classes), learner, iterations))
-    make: Any = make_finetune if isinstance(agent, FinetuneConfig) else make_search
-    learner = make(agent, place.spec, frames, pretrained)
+    if isinstance(agent, FinetuneConfig):
+        symmetric = vocabulary.has_strands and isinstance(reward, TuningOracle)  # which reads both strands alike
+        complement = jnp.asarray(vocabulary.complement) if symmetric else None
+        learner = make_finetune(agent, place.spec, frames, pretrained, complement)
+    else:
+        learner = make_search(agent, place.spec, frames, pretrained)
     if place.spec.traceable:
         return Parts(place, learner, build(place, learner, iterations))
     return Parts(place, learner, build_host(place, learner, iterations, overlap=False))

@@ -4,6 +4,7 @@ Stages are runs like any other, in one folder: what is done is skipped, and the 
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import time
@@ -32,7 +33,7 @@ CLAIMS = {
     "Enformer oracles).",
     "dna-steps": "Rewards stay high with far fewer reverse steps than the 200 letters.",
 }
-BUDGETS = (0.5, 0.1, 2.0)  # of forward KL, in nats; the first is the preset's
+BUDGETS = (2.0, 1.0, 0.3)  # of forward KL, in nats; the first is the preset's
 STRENGTHS: dict[Kind, tuple[float, ...]] = {
     "cg": (1.0, 3.0, 10.0),
     "cfg": (1.0, 3.0),
@@ -102,10 +103,13 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
     results = [(options, folder, method.name, seed) for seed in range(seeds) for method in chosen]
     begun = time.monotonic()
 
+    count = itertools.count(1)
+
     def tell(number: int) -> None:
         write_page(options, folder)
         minutes = (time.monotonic() - begun) / 60
-        console.print(f"{minutes:5.1f} min  {number + 1}/{len(results)}  {_said(result_file(*results[number][1:]))}")
+        said = _said(result_file(*results[number][1:]))
+        console.print(f"{minutes:5.1f} min  {next(count)}/{len(results)}  {said}", soft_wrap=True)
 
     done = _each(train_stage, [(options, folder, stage) for stage in stages], options, folder, lambda _: None)
     done = done and _each(make_result, results, options, folder, tell)
@@ -130,7 +134,7 @@ def _each(
     at_once = min(options.jobs or len(cores), len(cores))
     if at_once > 1:
         with stop_requests() as asked:
-            return side_by_side(call, tasks, cores[:at_once], folder / "output.txt", asked, tell)
+            return side_by_side(call, tasks, cores[:at_once], folder / "runs" / "output.txt", asked, tell)
     try:
         for number, task in enumerate(tasks):
             call(*task)
@@ -180,7 +184,8 @@ def result_file(folder: Path, name: str, seed: int) -> Path:
 
 def _said(path: Path) -> str:
     record = json.loads(path.read_text(encoding="utf-8"))
-    shown = [f"{row['metric']} {row['value']:.3g}" for row in record["rows"][:3]]
+    names = {row["metric"].removeprefix("reward, ").removesuffix(" (median)"): row["value"] for row in record["rows"]}
+    shown = [f"{name} {value:.3g}" for name, value in list(names.items())[:3]]
     return f"{record['method']}, seed {record['seed']}: {', '.join(shown)}"
 
 

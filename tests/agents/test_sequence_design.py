@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rld2.agents.drakes import DrakesConfig, make_drakes
-from rld2.agents.finetune import FinetuneConfig, Start, make_finetune
+from rld2.agents.finetune import FinetuneConfig, Start, make_finetune, other_strand
 from rld2.agents.optimise import OptimiserConfig
 from rld2.agents.oracle import OracleConfig, make_oracle
 from rld2.agents.oracle_start import begin
@@ -126,7 +126,7 @@ def test_fine_tuning_raises_the_reward(kind: Any):
 
 
 def test_fine_tuning_remembers_the_last_groups_newest_first():
-    config = FinetuneConfig(memory=3, batch_size=8, epochs=1)
+    config = FinetuneConfig(memory=3, batch_size=8, epochs=1, temperature=TemperatureConfig(budget=0.5))
     agent = make_finetune(config, domain(8).spec, 10**6, model())
     loop = build(domain(8), agent, 1)
     state = loop.init(jnp.stack([key(0)]))
@@ -139,6 +139,23 @@ def test_fine_tuning_remembers_the_last_groups_newest_first():
     np.testing.assert_array_equal(seen[0], np.stack([seen[0][0]] * 3))  # the first stands for all
     np.testing.assert_array_equal(seen[3], np.stack([seen[3][0], seen[2][0], seen[1][0]]))
     assert all(np.any(seen[i + 1][0] != seen[i][0]) for i in range(3))  # each of them is new
+
+
+def test_the_other_strand_is_read_from_its_end_and_masks_stay_masks():
+    paired = jnp.append(jnp.asarray(DNA.complement), 4)
+    chain = jnp.asarray([[[4, 4, 0, 4], [1, 4, 0, 2]]])
+    turned = other_strand(paired, chain)
+    np.testing.assert_array_equal(turned, [[[4, 3, 4, 4], [1, 3, 4, 2]]])
+    np.testing.assert_array_equal(other_strand(paired, turned), chain)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_what_is_rewarded_is_learned_from_both_strands(both: bool):
+    """The letters of the other strand: G is rewarded, so C is imitated as often, or not at all."""
+    config = FinetuneConfig(temperature=TemperatureConfig(budget=0.3), anchor=0.0, both_strands=both)
+    agent = make_finetune(config, domain().spec, 10**6, model(), jnp.asarray(DNA.complement))
+    tokens = drawn(agent, trained(agent, 20)[0])
+    assert float(np.mean(tokens == 1) > 0.25) == both
 
 
 def test_the_anchor_holds_the_model_where_it_was():

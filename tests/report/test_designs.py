@@ -6,6 +6,7 @@ import pytest
 
 from rld2.report.designs import (
     LIKELIHOOD,
+    OURS,
     REWARD,
     by_method,
     frontier_grid,
@@ -93,6 +94,16 @@ def test_others_are_held_against_the_line_through_ours():
         ("c", "0.00", "2.00", "more likely than any of ours", "100"),
     ]
     assert not frontier_grid(others).rows
+
+
+def test_what_is_better_and_more_likely_stands_for_what_is_less_likely():
+    """A point of ours with less of both hides nothing."""
+    ours = [record(f"{OURS}, 1", 1.0, -102.0), record(f"{OURS}, 2", 4.0, -100.0)]
+    grid = frontier_grid([*ours, record("a", 3.0, -102.0), record("b", 5.0, -103.0)])
+    assert [tuple(cell.text for cell in row)[:4] for row in grid.rows] == [
+        ("a", "3.00", "4.00", "on or above"),
+        ("b", "5.00", "4.00", "below"),
+    ]
 
 
 def test_the_picture_has_a_point_for_each_method():
