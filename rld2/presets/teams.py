@@ -89,8 +89,7 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
     },
     "connector": {
         "rkl": {
-            "optimiser__learning_rate": 1e-3,
-            "entropy": 0.003,
+            "optimiser__learning_rate": 2.5e-4,
             "rollout": 16,
             "gae_decay": 0.9,
             "policy__team__layers": 0,

@@ -103,7 +103,7 @@ STUDIES: dict[str, Study] = {
     "teams-search": _study(
         "Nothing: this is how the presets of the teams are chosen, with as many runs for every method.",
         "The three games of jumanji as in teams-table, one seed: where each method's search begins and 3 random draws "
-        "(12 in Connector, 4 in the warehouse).",
+        "(11 in Connector, 4 in the warehouse).",
         search.teams_search,
     ),
 }

@@ -97,7 +97,7 @@ def _preset_and_draws(name: str, space: dict[str, tuple], number: int) -> list[d
 
 
 # beside the preset: as many runs of every method as reverse KL had, those by hand among them
-TEAM_DRAWS = {"foraging": 3, "connector": 12, "small-warehouse": 4}
+TEAM_DRAWS = {"foraging": 3, "connector": 11, "small-warehouse": 4}
 _RATE = {"agent__optimiser__learning_rate": (2.5e-4, 5e-4, 1e-3)}
 _ON_POLICY = _RATE | {
     "agent__entropy": (0.003, 0.01, 0.03),
