@@ -82,6 +82,8 @@ def side_by_side(
     left = set(range(len(tasks)))
     try:
         while left and not asked():
+            # looked at before the results are: what a process says last is heard
+            gone = any(worker.exitcode for worker in workers) or not any(worker.is_alive() for worker in workers)
             with contextlib.suppress(queue.Empty):
                 done: Ended = ended.get(timeout=POLL)
                 if done.failed is not None:
@@ -89,7 +91,7 @@ def side_by_side(
                 left.discard(done.number)
                 tell(done.number)
                 continue
-            if any(worker.exitcode for worker in workers) or not any(worker.is_alive() for worker in workers):
+            if gone:
                 raise ValueError(f"a process ended unexpectedly; see {output}")
     finally:
         for worker in workers:
