@@ -11,13 +11,15 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 
 from rld2.agents.optimise import OptimiserConfig, apply_gradient, soft_update
 from rld2.agents.policy import Policy, PolicyConfig
-from rld2.diffusion.elbo import DRAWS, elbo_estimate, elbo_over_steps
+from rld2.diffusion import elbo
+from rld2.diffusion.elbo import draw_any_order, elbo_estimate, elbo_over_steps
 from rld2.diffusion.schedule import Schedule
 from rld2.networks.heads import Backbone
 from rld2.sequences.data import DataConfig
 from rld2.types import Acted, ActionSpec, ActSpec, Agent, Batch, Dataset, EnvSpec, TimeStep, Updated
 
 SMALL = PolicyConfig(steps=32, denoiser=Backbone("convolutional", width=48, layers=5), embedding=16)
+DRAWS = {**elbo.DRAWS, "any-order": draw_any_order}
 GRID = 128  # reverse steps of the approximate log-likelihood
 
 
@@ -29,8 +31,8 @@ class PretrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
     policy: PolicyConfig = SMALL
     optimiser: OptimiserConfig = OptimiserConfig(2e-3, final_share=0.05, max_gradient_norm=1.0)
-    batch_size: int = 64
-    draws: str = "count"  # of the ELBO: one of diffusion.elbo.DRAWS
+    batch_size: int = 32
+    draws: str = "any-order"  # what is masked: for the bound of N steps (step, count), or of one letter a step
     average_rate: float = 0.002  # by which the averaged weights follow
     both_strands: bool = True  # letters with complements: each sequence is read from a random side
     conditional: bool = False  # told whether a sequence is active, for classifier-free guidance

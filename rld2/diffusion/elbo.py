@@ -3,6 +3,7 @@
 `predict(tokens, step)` returns the logits of mu for partially masked `tokens` at reverse step `step` (n = 1..N).
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -64,6 +65,25 @@ def draw_count(key: Key[Array, ""], action: Int[Array, "*b k"], schedule: Schedu
 
 
 DRAWS = {"step": draw_step, "count": draw_count}
+
+
+def draw_any_order(key: Key[Array, ""], action: Int[Array, "*b k"], schedule: Schedule, mask_token: int) -> Noised:
+    """For the bound of a sampler that unmasks one component a step: exactly c masked, each of which counts 1 / c.
+
+    c is drawn with probability proportional to c ** -0.5, where sums over c components of alike variance make the least
+    noise, and the draws of a batch are spread evenly. The step told is the one that has about as many masked.
+    """
+    key_count, key_order, key_mask = jax.random.split(key, 3)
+    shape, length = action.shape[:-1], action.shape[-1]
+    counts = np.arange(1, length + 1)
+    chance = counts**-0.5 / np.sum(counts**-0.5)
+    number = math.prod(shape)
+    even = (jax.random.permutation(key_order, number) + jax.random.uniform(key_count)) / number
+    drawn = jnp.searchsorted(jnp.asarray(np.cumsum(chance), jnp.float32), even).clip(max=length - 1).reshape(shape)
+    is_masked = draw_mask_of_size(key_mask, drawn + 1, length)
+    step = np.searchsorted(schedule.masked, counts / length - 1e-9)
+    weight = jnp.asarray(1.0 / (counts * chance), jnp.float32)[drawn]
+    return Noised(apply_mask(action, is_masked, mask_token), is_masked, jnp.asarray(step)[drawn], weight)
 
 
 def elbo_over_steps(

@@ -47,8 +47,9 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     pretrain = PretrainConfig(data, SMALL)
     finetune = FinetuneConfig(start)
     reverse = FinetuneConfig(start, "rkl", temperature=TemperatureConfig(budget=0.5), anchor=0.1, epochs=8)
-    seen, learned = (200_000, 100_000) if synthetic else (300_000, 60_000)
-    large = dataclasses.replace(pretrain, policy=DRAKES_SIZE, optimiser=OptimiserConfig(3e-4, max_gradient_norm=1.0))
+    seen, learned = (200_000, 100_000) if synthetic else (600_000, 60_000)
+    rate = OptimiserConfig(3e-4, max_gradient_norm=1.0)
+    large = dataclasses.replace(pretrain, policy=DRAKES_SIZE, optimiser=rate, batch_size=64)
     stages: dict[str, tuple[AgentConfig, int, int]] = {  # agent, frames, between two lines of the log
         "pretrain": (pretrain, seen, 6_400),
         "pretrain-transformer": (dataclasses.replace(pretrain, policy=TRANSFORMER), seen, 6_400),

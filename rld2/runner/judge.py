@@ -31,7 +31,7 @@ from rld2.sequences.data import DataConfig, known_motifs, load, pretraining_sequ
 from rld2.sequences.kmers import MarkovChain, correlation, longest_word, word_counts
 
 WORD = 6  # letters of the words that samples and data are compared by
-HELD_OUT = 256  # sequences whose likelihood is computed: 128 predictions each
+HELD_OUT, DESIGNED = 1024, 256  # sequences whose likelihood is computed, 128 predictions each: of data, of designs
 AT_ONCE = 64
 Row = dict[str, Any]
 _likelihood = eqx.filter_jit(approximate_log_likelihood)
@@ -156,7 +156,7 @@ def judge_design(
         rows.append(row("reward, own function (median)", metrics.median(own(tokens))))
     if data.name == "synthetic":
         rows.append(row("reward, true (median)", metrics.median(synthetic.activity(tokens))))
-    likely = likelihoods(pretrained, tokens[:HELD_OUT], pretraining.classes)
+    likely = likelihoods(pretrained, tokens[:DESIGNED], pretraining.classes)
     rows.append(row("log-likelihood (median)", metrics.median(likely), f"of {len(likely)} sequences, 128 steps"))
     rows += _likeness(tokens, data) + _cell_type(tokens, data, start.classifier)
     return [

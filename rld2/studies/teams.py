@@ -18,6 +18,7 @@ PLAYERS = range(2, 9)
 # frames at two-core scale: until reverse KL stands still in foraging; what a core plays in two minutes elsewhere.
 # In jumanji's own warehouse nobody learns in what two cores can play (docs/teams.md): a smaller one stands for it.
 FRAMES = {"foraging": 200_000, "connector": 60_000, "small-warehouse": 300_000}
+EPISODES = {"connector": 2000}  # 500 elsewhere; boards differ so much that 500 leave a policy's mean uncertain by a tenth
 
 
 def teams_table(scale: Scale) -> list[Cell]:
@@ -28,13 +29,13 @@ def teams_table(scale: Scale) -> list[Cell]:
         for method, title in METHODS.items()
     ]
     teams = [
-        Cell(title, vary(sized(preset(f"teams/{team}/{method}"), team, scale), evaluation_episodes=500), seeds=5)
+        Cell(title, sized(preset(f"teams/{team}/{method}"), team, scale, EPISODES.get(team, 500)), seeds=5)
         for team in FRAMES
         for method, title in METHODS.items()
     ]
     return games + teams
 
 
-def sized(config: TrainConfig, team: str, scale: Scale) -> TrainConfig:
+def sized(config: TrainConfig, team: str, scale: Scale, episodes: int = 100) -> TrainConfig:
     frames = FRAMES[team] * (1 if scale is SCALES["two-core"] else 20)
-    return vary(config, frames=frames, log_frames=frames // 20)
+    return vary(config, frames=frames, log_frames=frames // 20, evaluation_episodes=episodes)

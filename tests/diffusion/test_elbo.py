@@ -1,3 +1,4 @@
+import itertools
 from functools import cache
 
 import jax
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rld2.diffusion.elbo import DRAWS, elbo_estimate, elbo_exact, elbo_over_steps, log_likelihood
+from rld2.diffusion.elbo import DRAWS, draw_any_order, elbo_estimate, elbo_exact, elbo_over_steps, log_likelihood
 from rld2.diffusion.sample import Sampler
 from rld2.diffusion.schedule import Schedule
 from rld2.types import ActionSpec
@@ -141,6 +142,39 @@ def test_counted_draws_are_never_empty_and_vary_less():
     is_masked, spread = draw(key(1))
     assert np.all(np.any(is_masked, axis=-1))
     assert spread["count"] < 0.8 * spread["step"]
+
+
+def test_draws_of_any_order_estimate_the_mean_over_orders():
+    """One component after the other, in each of the 3! orders; the step is the first that has as many masked."""
+    spec, schedule, number = ActionSpec((2, 3, 2)), Schedule(4, "cosine"), 30_000
+    table = random_table(2, spec, 4, knows_step=False)
+    clean, mu = (1, 2, 0), mu_of(random_table(2, spec, 4, knows_step=False), spec)
+
+    def along(order: tuple[int, ...]) -> float:
+        tokens, total = [spec.mask_token] * 3, 0.0
+        for k in order:
+            total += np.log(mu(tuple(tokens), 1)[k, clean[k]])
+            tokens[k] = clean[k]
+        return total
+
+    action = jnp.broadcast_to(jnp.array(clean), (number, 3))
+
+    @jax.jit
+    def draw(key):
+        drawn = draw_any_order(key, action, schedule, spec.mask_token)
+        logits = tabular(table, spec)(drawn.tokens, drawn.step)
+        return drawn, elbo_estimate(logits, action, drawn.is_masked, drawn.weight)
+
+    drawn, estimate = draw(key())
+    assert_mean(estimate, np.mean([along(order) for order in itertools.permutations(range(3))]))
+    np.testing.assert_array_equal(drawn.tokens, np.where(drawn.is_masked, spec.mask_token, action))
+    masked = np.asarray(drawn.is_masked).sum(axis=-1)
+    for count in (1, 2, 3):
+        step = np.asarray(drawn.step)[masked == count]
+        assert np.all(schedule.masked[step] * 3 >= count - 1e-6) and np.all(schedule.masked[step - 1] * 3 < count)
+    # spread evenly: as many of each count as their chances say, to one
+    chance = np.arange(1, 4) ** -0.5 / np.sum(np.arange(1, 4) ** -0.5)
+    np.testing.assert_allclose(np.bincount(masked, minlength=4)[1:], number * chance, atol=1.01)
 
 
 def test_sum_over_steps_estimates_the_elbo():
