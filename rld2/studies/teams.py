@@ -18,7 +18,7 @@ PLAYERS = range(2, 9)
 # frames at two-core scale: until reverse KL stands still in foraging; what a core plays in two minutes elsewhere.
 # In jumanji's own warehouse nobody learns in what two cores can play (docs/teams.md): a smaller one stands for it.
 FRAMES = {"foraging": 200_000, "connector": 60_000, "small-warehouse": 300_000}
-EPISODES = {"connector": 2000}  # 500 elsewhere; boards differ so much that 500 leave a policy's mean uncertain by a tenth
+EPISODES = {"connector": 2000}  # 500 elsewhere; its boards differ so much that 500 leave a mean uncertain by a fifth
 
 
 def teams_table(scale: Scale) -> list[Cell]:

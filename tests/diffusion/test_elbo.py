@@ -171,7 +171,8 @@ def test_draws_of_any_order_estimate_the_mean_over_orders():
     masked = np.asarray(drawn.is_masked).sum(axis=-1)
     for count in (1, 2, 3):
         step = np.asarray(drawn.step)[masked == count]
-        assert np.all(schedule.masked[step] * 3 >= count - 1e-6) and np.all(schedule.masked[step - 1] * 3 < count)
+        assert np.all(schedule.masked[step] * 3 >= count - 1e-6)
+        assert np.all(schedule.masked[step - 1] * 3 < count)
     # spread evenly: as many of each count as their chances say, to one
     chance = np.arange(1, 4) ** -0.5 / np.sum(np.arange(1, 4) ** -0.5)
     np.testing.assert_allclose(np.bincount(masked, minlength=4)[1:], number * chance, atol=1.01)
