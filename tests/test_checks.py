@@ -10,6 +10,7 @@ from rld2.agents.dqn import DQNConfig
 from rld2.agents.fkl import FKLConfig
 from rld2.agents.impala import IMPALAConfig
 from rld2.agents.optimise import OptimiserConfig
+from rld2.agents.policy import PolicyConfig
 from rld2.agents.r2d2 import R2D2Config
 from rld2.agents.rkl import RKLConfig
 from rld2.losses.temperature import TemperatureConfig
@@ -29,6 +30,7 @@ REFUSED = [
     (RKLConfig(), ("clip", "advantage_floor"), 0.0),
     (RKLConfig(), ("gae_decay",), 1.5),
     (IMPALAConfig(), ("rollout", "groups"), 0),
+    (PolicyConfig(), ("embedding",), 0),
     (OptimiserConfig(), ("learning_rate", "max_gradient_norm", "adam_epsilon"), -1e-3),
     (OptimiserConfig(), ("learning_rate", "final_share"), math.nan),
     (TemperatureConfig(), ("initial", "budget", "learning_rate", "floor"), -1.0),

@@ -86,6 +86,27 @@ MISTAKES = {
     ),
     "minibatches": (["train", "toy/bandit/rkl", "--agent.minibatches", "7"], r"minibatches=7 must divide rollout"),
     "capacity": (["train", "toy/bandit/fkl", "--agent.capacity", "10"], r"replay capacity 10 must hold the prefill"),
+    "embedding": (["train", "toy/bandit/rkl", "--agent.policy.embedding", "0"], "embedding must be 1 or more, got 0"),
+    "macro of a team": (
+        ["train", "toy/agreement-2/rkl", "--domain.macro", "2"],
+        r"no macro-actions: domain\.macro must be 1 on toy/agreement-2, got 2",
+    ),
+    "plan of a team": (
+        ["train", "toy/agreement-2/fkl", "--agent.plan", "2"],
+        r"agent\.plan must be 1 on toy/agreement-2, got 2",
+    ),
+    "heads of a team": (
+        ["train", "toy/agreement-2/rkl", "--agent.policy.team.heads", "3"],
+        r"embedding must be a multiple of team\.heads, got 32 and 3",
+    ),
+    "module of a zoo": (
+        ["train", "toy/agreement-2/rkl", "--domain.name", "pettingzoo/.x"],
+        r"a module's name begins with its package, as in 'mpe2\.simple_spread_v3', got '\.x'",
+    ),
+    "bench of football": (
+        ["bench", "--parts", "football", "--football-preset", "toy/bandit/rkl"],
+        r"football_preset must be one of football/SCENARIO/KIND .*got 'toy/bandit/rkl'",
+    ),
 }
 
 

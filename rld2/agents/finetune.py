@@ -58,11 +58,11 @@ class FinetuneConfig:
 
     start: Start = field(default_factory=Start)
     divergence: Literal["fkl", "rkl"] = "fkl"
-    optimiser: OptimiserConfig = OptimiserConfig(1e-3, final_share=0.1, max_gradient_norm=1.0)
+    optimiser: OptimiserConfig = OptimiserConfig(3e-3, final_share=0.1, max_gradient_norm=1.0)
     temperature: TemperatureConfig = field(default_factory=lambda: TemperatureConfig(budget=2.0))
-    anchor: float = 0.02
-    memory: int = 32  # groups of samples that forward KL learns from
-    epochs: int = 16  # gradient steps after each group of samples
+    anchor: float = 0.0
+    memory: int = 8  # groups of samples that forward KL learns from
+    epochs: int = 8  # gradient steps after each group of samples
     batch_size: int = 64  # chains of a gradient step of forward KL, drawn by their weights; reverse KL: the whole group
     pairs: int = 2  # reverse steps drawn from every chain for a gradient step
     both_strands: bool = True  # forward KL, where an oracle rewards both alike: learn each chain from a random side
@@ -158,11 +158,14 @@ def make_finetune(
             logits = policy.predict(policy.torso(observation), None)(flat, pairs.step.reshape(1, -1))
             return logits.reshape(*pairs.before.shape, -1)
 
+        def away(logits: Float[Array, "m s k v"], pairs: Pairs) -> Float[Array, ""]:
+            """The KL to the pretrained model over all reverse steps, from those drawn."""
+            kept = jax.lax.stop_gradient(predict(held(pretrained), pairs))
+            kl = step_terms(logits, kept, pairs, schedule, mask_token).kl
+            return multiplicity * jnp.mean(jnp.sum(kl, axis=-1))
+
         def loss(policy: Policy, pairs: Pairs, action: Int[Array, "m k"]) -> tuple[Float[Array, ""], Metrics]:
             logits = predict(policy, pairs)
-            kept = jax.lax.stop_gradient(predict(held(pretrained), pairs))
-            away = step_terms(logits, kept, pairs, schedule, mask_token)
-            anchor = multiplicity * jnp.mean(jnp.sum(away.kl, axis=-1))
             if config.divergence == "fkl":  # chains were drawn by their weights
                 clean = jnp.broadcast_to(action[:, None], pairs.before.shape)
                 weight = multiplicity * abar[pairs.step]
@@ -171,7 +174,8 @@ def make_finetune(
                 before = jax.lax.stop_gradient(predict(old, pairs))
                 terms = step_terms(logits, before, pairs, schedule, mask_token)
                 fit = multiplicity * jnp.mean(rkl_loss(terms, advantage, config.clip, penalty))
-            return fit + config.anchor * anchor, {"policy_loss": fit, "kl_to_pretrained": anchor}
+            anchor = config.anchor * away(logits, pairs) if config.anchor else 0.0  # else it is not worth its time
+            return fit + anchor, {"policy_loss": fit}
 
         share = config.optimiser.share_at(batch.frames, total_frames)
 
@@ -189,9 +193,11 @@ def make_finetune(
             gradient, extra = eqx.filter_grad(loss, has_aux=True)(policy, pairs, chain[:, -1])
             return apply_gradient(optimiser, optimiser_state, policy, gradient, share), extra
 
-        keys = jax.random.split(key, config.epochs)
-        (policy, optimiser_state), extra = jax.lax.scan(epoch, (state.policy, state.optimiser), keys)
+        key_newest, *keys = jax.random.split(key, config.epochs + 1)
+        (policy, optimiser_state), extra = jax.lax.scan(epoch, (state.policy, state.optimiser), jnp.stack(keys))
+        newest = draw_pairs(key_newest, group.chain.astype(jnp.int32), config.pairs)
         metrics |= jax.tree.map(lambda x: x[-1], extra) | {
+            "kl_to_pretrained": away(predict(policy, newest), newest),
             "reward_median": jnp.median(group.reward),
             "reward_spread": spread,
             "kl": kl_to_uniform(weights),

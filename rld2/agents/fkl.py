@@ -92,6 +92,8 @@ class FKLState(NamedTuple):
 
 
 def make_fkl(config: FKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
+    if config.plan > 1 and spec.team:
+        raise ValueError(f"a team plans no actions ahead: agent.plan must be 1 on {spec.name}, got {config.plan}")
     optimiser = config.optimiser.build()
     dual_optimiser = optax.adam(config.temperature.learning_rate)
 

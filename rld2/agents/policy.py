@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from rld2 import checks
 from rld2.agents.sequential import SequentialPolicy
 from rld2.diffusion.elbo import Predict
 from rld2.diffusion.pairs import Pairs
@@ -41,12 +42,18 @@ class PolicyConfig:
 
     def __post_init__(self) -> None:
         self.schedule_for(1)
+        checks.at_least(1, self, "embedding")
         if self.lstm < 0:
             raise ValueError(f"lstm must be 0 (none) or a number of units, got {self.lstm}")
         if self.order not in ("fixed", "permuted"):
             raise ValueError(f"order must be one of ['fixed', 'permuted'], got {self.order!r}")
         if self.patterns < 0:
             raise ValueError(f"patterns must be 0 or more, got {self.patterns}")
+        if self.team.layers and self.embedding % self.team.heads:
+            raise ValueError(
+                f"embedding must be a multiple of team.heads, got {self.embedding} and {self.team.heads}; without "
+                f"attention between players (team.layers 0) any will do"
+            )
 
     def schedule_for(self, length: int) -> Schedule:
         steps = length if self.steps is None else self.steps

@@ -40,11 +40,12 @@ class FootballResult(NamedTuple):
             "preset": self.name,
             "processes": self.processes,
             "steps_per_second": {name: round(self.speed(name), 1) for name in self.timings},
+            "spread": {name: round(timing.spread, 3) for name, timing in self.timings.items()},
             "share_of_bare": round(self.share, 3),
         }
 
 
-def measure_football(config: TrainConfig, repeats: int) -> FootballResult:
+def measure_football(config: TrainConfig, repeats: int, steps: int = STEPS) -> FootballResult:
     scenario, size = config.domain.name.removeprefix("football/"), config.domain.num_envs
     setup = run.set_up(replace(config, seeds=1, log_frames=1))  # a segment of the loop is one collection
     running = Running(setup.loop, setup.keys)
@@ -54,20 +55,21 @@ def measure_football(config: TrainConfig, repeats: int) -> FootballResult:
     number = itertools.count()
 
     def collect() -> None:
-        collector.collect(policy, jax.random.key(next(number)), STEPS)
+        collector.collect(policy, jax.random.key(next(number)), steps)
 
     def play_bare() -> None:
         for i in range(size):
-            bare.send(i, STEPS)
+            bare.send(i, steps)
         for i in range(size):
             bare.receive(i)
 
     calls = {
-        COLLECTING: (collect, STEPS),
-        BARE: (play_bare, STEPS),
+        COLLECTING: (collect, steps),
+        BARE: (play_bare, steps),
         WHOLE: (running, setup.agent.experience.length),
     }
     timings = interleave(calls, repeats)
     bare.close()
+    collector.close()
     setup.loop.close()
     return FootballResult(config.name, size, timings)

@@ -57,6 +57,10 @@ class BenchConfig:
             raise ValueError(f"parts must be some of {known}, got {list(self.parts)}")
         if self.repeats < 3:
             raise ValueError(f"repeats must be 3 or more, got {self.repeats}: a median of fewer says nothing")
+        if "football" in self.parts and not preset(self.football_preset).domain.name.startswith("football/"):
+            raise ValueError(
+                f"football_preset must be one of football/SCENARIO/KIND (`rld2 presets`), got {self.football_preset!r}"
+            )
 
 
 def run(config: BenchConfig) -> None:

@@ -16,10 +16,12 @@ Make = Callable[[], Any]  # a new parallel environment
 
 def named(name: str) -> Make:
     """From `butterfly/pistonball-v6` (of PettingZoo's registry) or `mpe2.simple_spread_v3` (a module of another)."""
+    if name.startswith("."):
+        raise ValueError(f"a module's name begins with its package, as in 'mpe2.simple_spread_v3', got {name!r}")
     if "." in name:
         try:
             return importlib.import_module(name).parallel_env
-        except (ModuleNotFoundError, AttributeError) as error:
+        except (ImportError, AttributeError) as error:
             raise ValueError(f"{name!r} is no module with a parallel_env: {error}") from error
     try:
         zoo = importlib.import_module("pettingzoo")
@@ -28,7 +30,20 @@ def named(name: str) -> Make:
     if name not in zoo.parallel_registry:
         known = [key for key in zoo.parallel_registry if not key.startswith("atari/")]
         raise ValueError(f"no parallel environment of PettingZoo is called {name!r}; beside Atari's there are {known}")
-    return lambda: zoo.make("parallel", name)
+
+    def make() -> Any:
+        try:
+            return zoo.make("parallel", name)
+        except Exception as error:  # PettingZoo's own, with what could not be imported as its cause
+            missing = error.__cause__ or error
+            if not isinstance(missing, ImportError):
+                raise
+            family = name.partition("/")[0]
+            raise ValueError(
+                f"PettingZoo's {name!r} needs what is not installed ({missing}): pip install 'pettingzoo[{family}]'"
+            ) from error
+
+    return make
 
 
 class Game(NamedTuple):
@@ -54,7 +69,7 @@ class PettingZoo:
         env = make()
         self.agents: list[str] = list(env.possible_agents)
         spaces = [env.action_space(agent) for agent in self.agents]
-        if not all(hasattr(space, "n") for space in spaces):
+        if not all(map(_is_discrete, spaces)):
             kinds = sorted({type(space).__name__ for space in spaces})
             raise ValueError(f"{name or make} has actions of kind {kinds}; each must be Discrete")
         self.first = [int(getattr(space, "start", 0)) for space in spaces]
@@ -146,6 +161,11 @@ class PettingZoo:
                     mask = np.asarray(game.seen[agent]["action_mask"], bool)
                     legal[i, k, : mask.size] &= mask
         return legal
+
+
+def _is_discrete(space: Any) -> bool:
+    """Whether an action is one of `n` numbers: MultiBinary has an `n` too, but its actions are arrays of so many."""
+    return hasattr(space, "n") and getattr(space, "shape", ()) == ()
 
 
 def _view(seen: Any) -> np.ndarray:

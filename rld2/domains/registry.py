@@ -140,4 +140,6 @@ def make_domain(config: DomainConfig, env: AnyEnv | None = None) -> Domain:
         return _pettingzoo(config, pettingzoo.named(config.name.removeprefix(ZOO)))
     env = make_env(config) if env is None else env
     domain = VectorDomain(env, config.num_envs, name=config.name, step_cap=config.step_cap, discount=config.discount)
+    if config.macro > 1 and domain.spec.team:
+        raise ValueError(f"a team has no macro-actions: domain.macro must be 1 on {config.name}, got {config.macro}")
     return MacroDomain(domain, config.macro) if config.macro > 1 else domain

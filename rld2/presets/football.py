@@ -113,13 +113,16 @@ def _domain(scenario: str) -> str:
 
 
 def _budgets(fkl: FKLConfig) -> dict[str, AgentConfig]:
-    """Forward KL with the budgets the paper compares. No M samples can spend the largest: that is allowed here, and
-    said when one trains with it, not whenever presets are listed."""
+    """Forward KL with the budgets the paper compares, and no floor that hides them. No M samples can spend the largest:
+    that is allowed here, and said when one trains with it, not whenever presets are listed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {
             f"kl-{budget:g}": dataclasses.replace(
-                fkl, temperature=dataclasses.replace(fkl.temperature, budget=budget, allow_saturated_budget=budget > 1)
+                fkl,
+                temperature=dataclasses.replace(
+                    fkl.temperature, budget=budget, floor=0.0, allow_saturated_budget=budget > 1
+                ),
             )
             for budget in BUDGETS
         }

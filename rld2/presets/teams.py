@@ -37,8 +37,10 @@ def on_policy(base: RKLConfig, mat_order: Literal["fixed", "permuted"] = "fixed"
 
 
 def off_policy(fkl: FKLConfig, rkl: RKLConfig) -> dict[str, AgentConfig]:
-    """Forward KL alone, and as the first part of a run that reverse KL ends."""
-    return {"fkl": fkl, "fkl-then-rkl": RelayConfig(fkl, rkl, share=0.3)}
+    """Forward KL alone, and as the first part of a run that reverse KL ends: with its policy, and values that forward
+    KL can learn for it, which have no centre."""
+    first, then = dataclasses.replace(fkl, policy=rkl.policy), dataclasses.replace(rkl, central_value=False)
+    return {"fkl": fkl, "fkl-then-rkl": RelayConfig(first, then, share=0.3)}
 
 
 def agreement(players: int) -> dict[str, TrainConfig]:
@@ -120,7 +122,7 @@ def jumanji(team: str, tuned: bool = True) -> dict[str, TrainConfig]:
         epochs=EPOCHS.get(team, 4),
         minibatches=4,
         per_position=True,
-        piece=32,  # what a cache holds: ten players of Connector learn 1.6 times as fast
+        piece=32,  # about what a cache holds (docs/speed.md)
         entropy=0.01,
         final_entropy=0.0,
         value_weight=1.0,
@@ -137,10 +139,10 @@ def jumanji(team: str, tuned: bool = True) -> dict[str, TrainConfig]:
         critic_updates=2,
     )
     domain = DomainConfig(f"teams/{team}", num_envs=64)
-    agents = {**on_policy(rkl), **off_policy(fkl, rkl)}
+    agents: dict[str, Any] = {**on_policy(rkl), "fkl": fkl}
     for method, changes in TUNED.get(team, {}).items() if tuned else ():
         agents[method] = vary(agents[method], **changes)
-    return _presets(domain, agents, frames=1_000_000)
+    return _presets(domain, agents | off_policy(agents["fkl"], agents["rkl"]), frames=1_000_000)
 
 
 def zoo(name: str, frames: int) -> dict[str, TrainConfig]:

@@ -35,11 +35,12 @@ CLAIMS = {
 }
 BUDGETS = (2.0, 1.0, 0.3)  # of forward KL, in nats; the first is the preset's
 STRENGTHS: dict[Kind, tuple[float, ...]] = {
-    "cg": (1.0, 3.0, 10.0),
+    "cg": (1.0, 3.0, 10.0, 30.0),
     "cfg": (1.0, 3.0),
     "smc": (1.0, 4.0, 16.0),
     "tds": (1.0, 4.0, 16.0),
 }
+FEW: dict[Kind, int] = {"smc": 4, "tds": 2}  # particles
 ANCHORS = (0.01, 0.003, 0.03)  # of DRAKES; the first is the preset's
 STEPS = (8, 16, 32, 64, 128, 200)
 
@@ -55,8 +56,8 @@ class Method(NamedTuple):
 
 
 def methods_of_table() -> Iterator[Method]:
-    """Of most methods a frontier: more and less of what leads them. `smc few` asks for about as many rewards, for 1,000
-    sequences, as the methods that learn."""
+    """Of most methods a frontier: more and less of what leads them. `smc few` and `tds few` ask for about as many
+    rewards as the methods that learn, the others for several times as many."""
     yield Method("pretrained")
     for budget in BUDGETS:
         yield Method(f"{OURS}, budget {budget:g}", "fkl", {"agent__temperature__budget": budget})
@@ -66,8 +67,10 @@ def methods_of_table() -> Iterator[Method]:
     for kind, strengths in STRENGTHS.items():
         for strength in strengths:
             yield Method(f"{kind}, strength {strength:g}", guide=Guide(kind, strength), conditional=kind == "cfg")
-    for strength in STRENGTHS["smc"]:
-        yield Method(f"smc few, strength {strength:g}", guide=Guide("smc", strength, particles=4, every=5))
+    for kind, number in FEW.items():
+        for strength in STRENGTHS[kind]:
+            guide = Guide(kind, strength, particles=number, every=5)
+            yield Method(f"{kind} few, strength {strength:g}", guide=guide)
     yield Method("drakes", "drakes")
     for anchor in ANCHORS:
         yield Method(f"drakes kl, anchor {anchor:g}", "drakes-kl", {"agent__anchor": anchor})

@@ -1,5 +1,6 @@
 """PettingZoo's environments as teams: a small one of our own for exact values, a real one through the engine."""
 
+import importlib.util
 from typing import Any
 
 import jax
@@ -97,19 +98,53 @@ def test_a_module_without_an_environment_is_refused(name: str):
         named(name)
 
 
+def test_a_module_without_its_package_is_refused():
+    with pytest.raises(ValueError, match=r"begins with its package.*got '\.simple_v3'"):
+        named(".simple_v3")
+
+
+@pytest.mark.teams
+@pytest.mark.parametrize("name", ["butterfly/pistonball-v6", "sisl/multiwalker-v9", "atari/pong-v3"])
+def test_an_environment_whose_packages_are_missing_tells_what_to_install(name: str):
+    package = {"butterfly": "pymunk", "sisl": "Box2D", "atari": "multi_agent_ale_py"}[name.split("/")[0]]
+    if importlib.util.find_spec(package):
+        pytest.skip(f"{package} is installed")
+    with pytest.raises(ValueError, match=rf"'{name}' needs .*{package}.*: pip install 'pettingzoo\[\w+\]'"):
+        make_domain(DomainConfig(f"pettingzoo/{name}", num_envs=1))
+
+
 @pytest.mark.teams
 def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match=r"is called 'butterfly/nothing-v0'; beside Atari's there are .*pistonball"):
         named("butterfly/nothing-v0")
 
 
-def test_continuous_actions_are_refused():
-    class Continuous(Countdown):
+def refuses(space: Any) -> None:
+    class Other(Countdown):
         def action_space(self, agent: str) -> Any:
-            return Space(shape=(2,))
+            return space
 
-    with pytest.raises(ValueError, match="each must be Discrete"):
-        PettingZoo(Continuous, 1)
+    with pytest.raises(ValueError, match=rf"actions of kind \['{type(space).__name__}'\]; each must be Discrete"):
+        PettingZoo(Other, 1)
+
+
+@pytest.mark.parametrize("fields", [{"shape": (2,)}, {"shape": (2,), "n": 2}])
+def test_actions_that_are_arrays_are_refused(fields: dict[str, Any]):
+    refuses(Space(**fields))
+
+
+@pytest.mark.teams
+def test_of_gymnasiums_spaces_only_discrete_ones_are_taken():
+    spaces = importlib.import_module("gymnasium.spaces")
+    for space in (spaces.MultiBinary(2), spaces.MultiDiscrete([2, 2]), spaces.Box(0.0, 1.0, (2,))):
+        refuses(space)
+
+    class Real(Countdown):
+        def action_space(self, agent: str) -> Any:
+            return spaces.Discrete(3, start=1)
+
+    domain = PettingZoo(Real, 1)
+    assert (domain.spec.action.nvec, domain.first) == ((3, 3, 3), [1, 1, 1])
 
 
 @pytest.mark.teams

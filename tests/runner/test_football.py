@@ -76,6 +76,16 @@ def test_kl_budgets_of_the_study_and_their_warning():
         from_json(texts[2])
 
 
+def test_budgets_are_compared_without_a_floor_that_hides_them():
+    agents = {name: c.agent for name, c in PRESETS.items() if name.startswith("football/") and "kl-" in name}
+    floors = {name: agent.temperature.floor for name, agent in agents.items() if isinstance(agent, FKLConfig)}
+    assert len(floors) == 2 * 2 * 3  # scenarios, scales, budgets
+    assert set(floors.values()) == {0.0}
+    fkl = PRESETS["football/11_vs_11/fkl"].agent
+    assert isinstance(fkl, FKLConfig)
+    assert fkl.temperature.floor == 0.05
+
+
 @pytest.fixture
 def in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """As users run it, without checks of shapes; compiled quickly, as a few updates are all there is."""

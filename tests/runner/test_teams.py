@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 import rld2
+from rld2.agents.relay import RelayConfig
 from rld2.cli import main
+from rld2.domains.jumanji import TEAMS
 from rld2.presets import preset
+from rld2.presets.teams import jumanji, zoo
 from rld2.runner import log
+from rld2.runner.config import vary
 from rld2.runner.finale import evaluate
 from tests.domains.test_pettingzoo import Countdown
 
@@ -21,6 +25,24 @@ SMALL = (
     "--agent.minibatches=2",
 )
 SHORT = ("--frames=200", "--log-frames=100", "--no-finale", "--domain.num-envs=4")
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_a_relay_ends_with_its_games_own_reverse_kl(team: str):
+    """All but a value that sees the whole team, which forward KL does not learn."""
+    presets = jumanji(team)
+    relay, rkl = (presets[f"teams/{team}/{kind}"].agent for kind in ("fkl-then-rkl", "rkl"))
+    assert isinstance(relay, RelayConfig)
+    assert relay.rkl == vary(rkl, central_value=False)
+    assert (relay.rkl == rkl) is (team in ("foraging", "warehouse"))
+
+
+def test_a_relay_on_the_host_has_long_rollouts_too():
+    presets = zoo("classic/rps-v2", 1_000)
+    relay, rkl = (presets[f"pettingzoo/classic/rps-v2/{kind}"].agent for kind in ("fkl-then-rkl", "rkl"))
+    assert isinstance(relay, RelayConfig)
+    assert relay.rkl == rkl
+    assert relay.rkl.rollout == 128
 
 
 @pytest.mark.teams
