@@ -24,7 +24,7 @@ class DrakesConfig:
     """Frames are rewards asked for, with their gradients."""
 
     start: Start = field(default_factory=Start)
-    optimiser: OptimiserConfig = OptimiserConfig(3e-4, max_gradient_norm=1.0)
+    optimiser: OptimiserConfig = OptimiserConfig(3e-3, max_gradient_norm=1.0)
     last: int = 50  # reverse steps the gradient goes back through
     temperature: float = 1.0  # of Gumbel-softmax
     anchor: float = 0.0  # weight of the KL to the pretrained model over those steps; 0: DRAKES without KL

@@ -62,7 +62,7 @@ class FinetuneConfig:
     temperature: TemperatureConfig = field(default_factory=lambda: TemperatureConfig(budget=2.0))
     anchor: float = 0.0
     memory: int = 8  # groups of samples that forward KL learns from
-    epochs: int = 8  # gradient steps after each group of samples
+    epochs: int = 16  # gradient steps after each group of samples
     batch_size: int = 64  # chains of a gradient step of forward KL, drawn by their weights; reverse KL: the whole group
     pairs: int = 2  # reverse steps drawn from every chain for a gradient step
     both_strands: bool = True  # forward KL, where an oracle rewards both alike: learn each chain from a random side

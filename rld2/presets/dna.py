@@ -46,8 +46,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     oracle = OracleConfig(data, "tuning", network, optimiser, ridge=ridge, keep=keep)
     pretrain = PretrainConfig(data, SMALL)
     finetune = FinetuneConfig(start)
-    slow = OptimiserConfig(1e-3, final_share=0.1, max_gradient_norm=1.0)
-    reverse = FinetuneConfig(start, "rkl", slow, TemperatureConfig(budget=0.5), anchor=0.1)
+    reverse = FinetuneConfig(start, "rkl", temperature=TemperatureConfig(budget=0.5), anchor=0.01, epochs=8)
     seen, learned = (200_000, 100_000) if synthetic else (600_000, 60_000)
     rate = OptimiserConfig(3e-4, max_gradient_norm=1.0)
     large = dataclasses.replace(pretrain, policy=DRAKES_SIZE, optimiser=rate, batch_size=64)
@@ -61,7 +60,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
         "fkl": (finetune, 12_800, 1_280),
         "rkl": (reverse, 12_800, 1_280),
         "drakes": (DrakesConfig(start), 12_800, 1_280),
-        "drakes-kl": (DrakesConfig(start, anchor=0.01), 12_800, 1_280),
+        "drakes-kl": (DrakesConfig(start, anchor=0.03), 12_800, 1_280),
         "best-of-n": (SearchConfig(start, "best-of-n"), 12_800, 1_280),
         "genetic": (SearchConfig(start, "genetic"), 12_800, 1_280),
         "cross-entropy": (SearchConfig(start, "cross-entropy"), 12_800, 1_280),

@@ -41,7 +41,7 @@ STRENGTHS: dict[Kind, tuple[float, ...]] = {
     "tds": (1.0, 4.0, 16.0),
 }
 FEW: dict[Kind, int] = {"smc": 4, "tds": 2}  # particles
-ANCHORS = (0.01, 0.003, 0.03)  # of DRAKES; the first is the preset's
+ANCHORS = (0.03, 0.1, 0.3)  # of DRAKES; the first is the preset's
 STEPS = (8, 16, 32, 64, 128, 200)
 
 

@@ -42,7 +42,7 @@ SCALES = {
         samples=200,
         seeds=1,
     ),
-    "two-core": Scale("hepg2", {"design": {}}, calls=25_600, samples=1000, seeds=3),
+    "two-core": Scale("hepg2", {"design": {}}, calls=6_400, samples=1000, seeds=3),
     "paper": Scale("hepg2", {"design": {}}, calls=512_000, samples=1000, seeds=3, model="pretrain-drakes-size"),
 }
 
