@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from rld2.agents.drakes import DrakesConfig
+from rld2.agents.finetune import FinetuneConfig
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.pretrain import PretrainConfig
+from rld2.presets import preset
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.studies import dna, dna_stages
 from rld2.studies.dna_cost import AGAIN, METHODS, Cost, cost_grid, decided
@@ -56,6 +59,20 @@ def test_a_table_from_its_stages_to_its_page(tmp_path: Path, monkeypatch: pytest
     result.write_text(json.dumps(changed))
     with pytest.raises(ValueError, match="is of other settings"):
         dna.reproduce(options, Console(file=screen, width=200))
+
+
+def test_a_frontier_begins_with_the_preset_and_few_particles_ask_for_few_rewards():
+    fkl, drakes = (preset(f"dna/synthetic/{kind}").agent for kind in ("fkl", "drakes-kl"))
+    assert isinstance(fkl, FinetuneConfig)
+    assert isinstance(drakes, DrakesConfig)
+    assert (dna.BUDGETS[0], dna.ANCHORS[0]) == (fkl.temperature.budget, drakes.anchor)
+    demo = SCALES["demo"]
+    few = [method.guide for method in dna.methods_of_table() if "few" in method.name]
+    for guide in few:
+        assert guide is not None
+        steps = demo.changes["pretrain"]["agent__policy__steps"]
+        assert 0.5 <= demo.samples * guide.reward_calls(steps) / demo.calls <= 2.0
+    assert len(few) == 6
 
 
 def test_the_folder_of_real_data_reaches_every_stage():

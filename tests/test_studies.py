@@ -165,6 +165,14 @@ def test_vary_reaches_into_records():
     assert vary(config, frames=tiny().frames, agent__policy__steps=None) == tiny()
 
 
+def test_boards_that_differ_much_are_evaluated_more_often():
+    episodes = {}
+    for cell in STUDIES["teams-table"].cells("two-core"):
+        episodes.setdefault(cell.config.domain.name, set()).add(cell.config.evaluation_episodes)
+    assert episodes.pop("teams/connector") == {2000}
+    assert set.union(*episodes.values()) == {500}
+
+
 def test_an_unknown_study_is_refused():
     with pytest.raises(ValueError, match=r"study must be one of \['minatar-table', .*\], got 'nonsense'"):
         study("nonsense")

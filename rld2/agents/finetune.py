@@ -193,9 +193,9 @@ def make_finetune(
             gradient, extra = eqx.filter_grad(loss, has_aux=True)(policy, pairs, chain[:, -1])
             return apply_gradient(optimiser, optimiser_state, policy, gradient, share), extra
 
-        key_newest, *keys = jax.random.split(key, config.epochs + 1)
-        (policy, optimiser_state), extra = jax.lax.scan(epoch, (state.policy, state.optimiser), jnp.stack(keys))
-        newest = draw_pairs(key_newest, group.chain.astype(jnp.int32), config.pairs)
+        keys = jax.random.split(key, config.epochs + 1)
+        (policy, optimiser_state), extra = jax.lax.scan(epoch, (state.policy, state.optimiser), keys[1:])
+        newest = draw_pairs(keys[0], group.chain.astype(jnp.int32), config.pairs)
         metrics |= jax.tree.map(lambda x: x[-1], extra) | {
             "kl_to_pretrained": away(predict(policy, newest), newest),
             "reward_median": jnp.median(group.reward),

@@ -71,7 +71,7 @@ def draw_any_order(key: Key[Array, ""], action: Int[Array, "*b k"], schedule: Sc
     """For the bound of a sampler that unmasks one component a step: exactly c masked, each of which counts 1 / c.
 
     c is drawn with probability proportional to c ** -0.5, where sums over c components of alike variance make the least
-    noise, and the draws of a batch are spread evenly. The step told is the one that has about as many masked.
+    noise, and the draws of a batch are spread evenly. The step told is the one that has nearest to as many masked.
     """
     key_count, key_order, key_mask = jax.random.split(key, 3)
     shape, length = action.shape[:-1], action.shape[-1]
@@ -79,9 +79,9 @@ def draw_any_order(key: Key[Array, ""], action: Int[Array, "*b k"], schedule: Sc
     chance = counts**-0.5 / np.sum(counts**-0.5)
     number = math.prod(shape)
     even = (jax.random.permutation(key_order, number) + jax.random.uniform(key_count)) / number
-    drawn = jnp.searchsorted(jnp.asarray(np.cumsum(chance), jnp.float32), even).clip(max=length - 1).reshape(shape)
+    drawn = jnp.searchsorted(jnp.asarray(np.cumsum(chance), jnp.float32), even).reshape(shape)
     is_masked = draw_mask_of_size(key_mask, drawn + 1, length)
-    step = np.searchsorted(schedule.masked, counts / length - 1e-9)
+    step = np.abs(schedule.masked[1:, None] - counts / length).argmin(axis=0) + 1
     weight = jnp.asarray(1.0 / (counts * chance), jnp.float32)[drawn]
     return Noised(apply_mask(action, is_masked, mask_token), is_masked, jnp.asarray(step)[drawn], weight)
 

@@ -35,8 +35,8 @@ def named(name: str) -> Make:
         try:
             return zoo.make("parallel", name)
         except Exception as error:  # PettingZoo's own, with what could not be imported as its cause
-            missing = error.__cause__ or error
-            if not isinstance(missing, ImportError):
+            missing = next((e for e in (error.__cause__, error) if isinstance(e, ImportError)), None)
+            if missing is None:
                 raise
             family = name.partition("/")[0]
             raise ValueError(

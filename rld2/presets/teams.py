@@ -139,10 +139,10 @@ def jumanji(team: str, tuned: bool = True) -> dict[str, TrainConfig]:
         critic_updates=2,
     )
     domain = DomainConfig(f"teams/{team}", num_envs=64)
-    agents: dict[str, Any] = {**on_policy(rkl), "fkl": fkl}
+    agents = on_policy(rkl)
     for method, changes in TUNED.get(team, {}).items() if tuned else ():
         agents[method] = vary(agents[method], **changes)
-    return _presets(domain, agents | off_policy(agents["fkl"], agents["rkl"]), frames=1_000_000)
+    return _presets(domain, {**agents, **off_policy(fkl, agents["rkl"])}, frames=1_000_000)
 
 
 def zoo(name: str, frames: int) -> dict[str, TrainConfig]:

@@ -60,8 +60,6 @@ def judge_model(agent: PretrainConfig, policy: Policy, tokens: Int[np.ndarray, "
     rng = np.random.default_rng(0)
     rows = rng.permutation(len(held_out))[:HELD_OUT]
     bound = -likelihoods(policy, held_out[rows], agent.classes) / length
-    half = 1.96 * bound.std() / np.sqrt(len(bound))
-    model = Estimate(bound.mean(), bound.mean() - half, bound.mean() + half)
     exact = -chain.log_likelihood(held_out[rows]) / length
     wanted = word_counts(np.concatenate(strands), words, size)
     by_chain = chain.sample(rng, len(tokens), length)
@@ -71,9 +69,9 @@ def judge_model(agent: PretrainConfig, policy: Policy, tokens: Int[np.ndarray, "
         return float(correlation(word_counts(samples, words, size), wanted))
 
     return [
-        row("held-out NELBO, nats a letter", model, f"{len(rows)} sequences, 128 steps"),
+        row("held-out NELBO, nats a letter", _interval(bound), f"{len(rows)} sequences, 128 steps"),
         row(f"  Markov chain of order {order}", exact.mean(), "exact; the same sequences"),
-        row("  difference, paired", _paired(bound - exact), "below 0: the model knows more"),
+        row("  difference, paired", _interval(bound - exact), "below 0: the model knows more"),
         row(f"{words}-mer correlation of samples", alike(tokens), "with the sequences learned from"),
         row("  of the chain's samples", alike(by_chain), "as many; it is fitted to these counts"),
         row("  of the held-out sequences", alike(unseen), f"{len(unseen)} of them; what real ones reach"),
@@ -82,6 +80,6 @@ def judge_model(agent: PretrainConfig, policy: Policy, tokens: Int[np.ndarray, "
     ]
 
 
-def _paired(values: Float[np.ndarray, " n"]) -> Estimate:
+def _interval(values: Float[np.ndarray, " n"]) -> Estimate:
     half = 1.96 * values.std(ddof=1) / np.sqrt(len(values))
     return Estimate(values.mean(), values.mean() - half, values.mean() + half)

@@ -36,6 +36,7 @@ def teams_table(scale: Scale) -> list[Cell]:
     return games + teams
 
 
-def sized(config: TrainConfig, team: str, scale: Scale, episodes: int = 100) -> TrainConfig:
+def sized(config: TrainConfig, team: str, scale: Scale, episodes: int | None = None) -> TrainConfig:
     frames = FRAMES[team] * (1 if scale is SCALES["two-core"] else 20)
+    episodes = episodes or config.evaluation_episodes
     return vary(config, frames=frames, log_frames=frames // 20, evaluation_episodes=episodes)

@@ -17,9 +17,11 @@ from rld2.agents.policy import Policy, PolicyConfig
 from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood, make_pretrain
 from rld2.agents.search import SearchConfig, _first_of_each, make_search
 from rld2.diffusion.elbo import elbo_exact
+from rld2.diffusion.pairs import all_pairs
 from rld2.diffusion.sample import Sampler
 from rld2.diffusion.schedule import Schedule
 from rld2.domains.sequences import BlackBox, SequenceDomain, function_named
+from rld2.losses.kl import step_terms
 from rld2.losses.temperature import TemperatureConfig
 from rld2.networks.heads import Backbone
 from rld2.networks.oracle import (
@@ -168,6 +170,26 @@ def test_the_anchor_holds_the_model_where_it_was():
 
     loose, tight = distance(0.0), distance(5.0)
     assert tight < 0.3 * loose
+
+
+def test_the_distance_told_is_of_the_policy_learned_on_the_newest_chains():
+    """With as many pairs as reverse steps each is drawn once, so nothing is left to chance."""
+    start = model()
+    config = FinetuneConfig(pairs=4, memory=2, batch_size=8, epochs=2, temperature=TemperatureConfig(budget=0.3))
+    agent = make_finetune(config, domain(8).spec, 10**6, start)
+    state, metrics = trained(agent, 3, number=8)
+    learned, kept = jax.tree.map(lambda x: x[0], (state.learner.policy, state.learner.remembered.chain))
+    pairs = all_pairs(kept[:8].astype(jnp.int32))
+
+    def logits(policy: Policy) -> jax.Array:
+        flat = pairs.before.reshape(1, -1, LENGTH)
+        found = policy.predict(policy.torso(jnp.zeros((1, 1))), None)(flat, pairs.step.reshape(1, -1))
+        return found.reshape(*pairs.before.shape, -1)
+
+    exact = step_terms(logits(learned), logits(start), pairs, start.schedule, 4).kl.sum(axis=-1).mean()
+    # metrics are means over the three updates: the last is what the two before it leave
+    before = trained(agent, 2, number=8)[1]["kl_to_pretrained"][0]
+    np.testing.assert_allclose(3 * metrics["kl_to_pretrained"][0] - 2 * before, exact, rtol=1e-3)
 
 
 def test_other_numbers_of_reverse_steps():
