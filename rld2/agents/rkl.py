@@ -31,6 +31,7 @@ class RKLConfig:
     piece: int = 0  # rows of a minibatch whose gradient is computed at a time (docs/speed.md); 0: all
     clip: float = 0.2  # of the single-step ratio
     entropy: float = 0.01  # bonus for the entropy of mu at the positions unmasked in a step
+    entropy_of_masked: bool = False  # the bonus is for all positions that a step finds masked
     final_entropy: float | None = None  # reached linearly, then kept; None: constant
     entropy_decay: float = 1.0  # share of the run's frames over which it is reached
     value_weight: float = 0.5  # of the squared error of v(s), measured in the unit of the advantages
@@ -196,7 +197,8 @@ def make_rkl(config: RKLConfig, spec: EnvSpec, total_frames: int) -> Agent:
             of_all = policy.schedule.steps / pairs.step.shape[-1]  # sums over all steps, from those drawn
             fit = positions_loss if config.per_position else rkl_loss
             actor = of_all * jnp.mean(fit(terms, sample.advantage, config.clip, temperature))
-            spread = of_all * jnp.mean(jnp.sum(terms.entropy, axis=-1))
+            entropy = jnp.sum(terms.entropies, axis=-1) if config.entropy_of_masked else terms.entropy
+            spread = of_all * jnp.mean(jnp.sum(entropy, axis=-1))
             critic = jnp.mean(jnp.square((networks.value(embedding) - sample.value_target) / unit))
             unmasking = jnp.maximum(jnp.sum(terms.unmasks), 1)
             clipped = jnp.sum((jnp.abs(jnp.expm1(terms.log_ratio)) > config.clip) & terms.unmasks) / unmasking

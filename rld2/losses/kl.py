@@ -59,8 +59,13 @@ class StepTerms(NamedTuple):
 
     log_ratios: Float[Array, "*b s k"]  # log mu_theta - log mu_old of each token unmasked in the step; else 0
     kl: Float[Array, "*b s"]  # KL(p_theta || p_old) of the step, in closed form
-    entropy: Float[Array, "*b s"]  # of mu, summed over the positions unmasked in the step
+    entropies: Float[Array, "*b s k"]  # of mu at the positions the step found masked; else 0
     unmasked: Bool[Array, "*b s k"]  # in the step
+
+    @property
+    def entropy(self) -> Float[Array, "*b s"]:
+        """Of mu, summed over the positions unmasked in the step."""
+        return jnp.sum(jnp.where(self.unmasked, self.entropies, 0.0), axis=-1)
 
     @property
     def log_ratio(self) -> Float[Array, "*b s"]:
@@ -98,7 +103,7 @@ def step_terms(
     return StepTerms(
         log_ratios=jnp.where(is_unmasked, ratio, 0.0),
         kl=abar * jnp.sum(jnp.where(is_masked, kl, 0.0), axis=-1),
-        entropy=jnp.sum(jnp.where(is_unmasked, entropy(restrict(logits, kept)), 0.0), axis=-1),
+        entropies=jnp.where(is_masked, entropy(restrict(logits, kept)), 0.0),
         unmasked=is_unmasked,
     )
 

@@ -84,6 +84,7 @@ def _paper_scale(scenario: str) -> dict[str, TrainConfig]:
         piece=512,  # of 262,144 rows, each with all players in all reverse steps: for memory, the gradient is the same
         clip=0.2,
         entropy=1e-2,
+        entropy_of_masked=True,  # not stated in the paper
         value_weight=1.0,  # not stated in the paper
         gae_decay=0.95,  # not stated in the paper
     )

@@ -287,6 +287,17 @@ def test_entropy_bonus_is_gone_after_its_share_of_the_run():
     assert any(np.any(a != b) for a, b in zip(*map(jax.tree.leaves, earlier), strict=True))
 
 
+@pytest.mark.parametrize("of_masked", [True, False])
+def test_the_entropy_bonus_is_of_what_a_step_unmasks_or_of_all_it_finds_masked(of_masked: bool):
+    """Of a uniform policy: every position that counts has the logarithm of its size."""
+    agent, learn, _ = program(dataclasses.replace(CONFIG, entropy_of_masked=of_masked))
+    metrics = learn(agent.init(jax.random.key(0)), rollout(), jax.random.key(0)).metrics
+    masked = np.asarray(rollout().data.memory.tokens == SPEC.action.mask_token)  # (t, e, n + 1, k)
+    counted = masked[:, :, :-1] if of_masked else masked[:, :, :-1] & ~masked[:, :, 1:]
+    expected = np.mean(np.sum(counted * np.log(SPEC.action.nvec), axis=(-2, -1))) / SPEC.action.length
+    np.testing.assert_allclose(metrics["entropy"], expected, rtol=1e-5)
+
+
 # Configs.
 
 

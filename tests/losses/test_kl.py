@@ -273,6 +273,7 @@ def test_entropy_and_unmasks_are_of_the_positions_unmasked():
     mu = softmax(np.asarray(logits_at(new, chains)))
     entropy = -np.sum(mu * np.log(np.where(mu > 0.0, mu, 1.0)), axis=-1)
     np.testing.assert_allclose(terms.entropy, np.sum(entropy * is_drawn, axis=-1), atol=1e-5)
+    np.testing.assert_allclose(terms.entropies, entropy * (chains[:, :-1] == MASK), atol=1e-5)
 
 
 def test_a_remasked_position_adds_nothing():
@@ -344,7 +345,7 @@ def test_summed_step_kl_is_that_of_chains_and_bounds_that_of_actions():
 )
 def test_clipping(ratio, advantage, loss, slope):
     def of(log_ratio):
-        terms = StepTerms(log_ratio[None, None], jnp.zeros(1), jnp.zeros(1), jnp.ones((1, 1), bool))
+        terms = StepTerms(log_ratio[None, None], jnp.zeros(1), jnp.zeros((1, 1)), jnp.ones((1, 1), bool))
         return rkl_loss(terms, jnp.asarray(advantage), 0.2, 0.0)
 
     got = jax.value_and_grad(of)(jnp.log(jnp.asarray(ratio)))
@@ -353,14 +354,14 @@ def test_clipping(ratio, advantage, loss, slope):
 
 def test_loss_adds_the_weighted_kl_of_all_steps():
     kl = jnp.arange(6.0).reshape(2, 3)
-    terms = StepTerms(jnp.zeros((2, 3, 1)), kl, jnp.zeros((2, 3)), jnp.ones((2, 3, 1), bool))
+    terms = StepTerms(jnp.zeros((2, 3, 1)), kl, jnp.zeros((2, 3, 1)), jnp.ones((2, 3, 1), bool))
     np.testing.assert_allclose(rkl_loss(terms, jnp.array([1.0, -1.0]), 0.2, 0.5), [-3 + 1.5, 3 + 6.0])
 
 
 def test_positions_are_clipped_one_by_one_with_their_own_advantage():
     log_ratios = jnp.log(jnp.asarray([[[1.5, 1.1, 0.5]]]))
     unmasked = jnp.asarray([[[True, True, False]]])
-    terms = StepTerms(jnp.where(unmasked, log_ratios, 0.0), jnp.zeros((1, 1)), jnp.zeros((1, 1)), unmasked)
+    terms = StepTerms(jnp.where(unmasked, log_ratios, 0.0), jnp.zeros((1, 1)), jnp.zeros(log_ratios.shape), unmasked)
     advantage = jnp.asarray([[1.0, -2.0, 5.0]])
     np.testing.assert_allclose(positions_loss(terms, advantage, 0.2, 0.0), [-1.2 + 2.2], rtol=1e-6)
 

@@ -16,8 +16,9 @@ from rld2.presets import PRESETS, preset
 from rld2.runner import judge, log, run
 from rld2.runner.config import from_json, to_json, vary
 from rld2.runner.designs import Guide, draw, opened
-from rld2.sequences.data import FOLDER_VARIABLE, DataConfig
+from rld2.sequences.data import FOLDER_VARIABLE, DataConfig, pretraining_sequences
 from rld2.sequences.files import read
+from rld2.sequences.kmers import correlation, word_counts
 from rld2.sequences.vocabulary import Vocabulary
 
 DATA = {"agent__data__number": 600, "agent__data__length": 45}
@@ -54,6 +55,20 @@ def design(stages: Stages, name: str, out: Path, **changes: Any) -> Any:
 def test_presets_are_saved_and_read(name: str):
     config = preset(name)
     assert from_json(to_json(config)) == config
+
+
+@pytest.mark.dna
+def test_a_model_is_judged_beside_what_unseen_sequences_reach(stages: Stages):
+    """Of fewer sequences held out than drawn all count, so the value is known."""
+    source = opened(stages.folder / "pretrain")
+    rows = {row["metric"].strip(): row for row in judge.judge_run(source, 100, 0)}
+    vocabulary, training, held_out, _ = pretraining_sequences(source.config.agent.data)
+    words = next(int(name[0]) for name in rows if name.endswith("-mer correlation of samples"))
+    wanted = word_counts(np.concatenate([training, vocabulary.reverse_complement(training)]), words, 4)
+    found = rows["of the held-out sequences"]
+    assert found["value"] == pytest.approx(float(correlation(word_counts(held_out, words, 4), wanted)))
+    assert found["note"].startswith(f"{len(held_out)} of them")
+    assert len(held_out) < 100
 
 
 @pytest.mark.dna
