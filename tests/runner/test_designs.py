@@ -61,8 +61,10 @@ def test_presets_are_saved_and_read(name: str):
 def test_a_model_is_judged_beside_what_unseen_sequences_reach(stages: Stages):
     """Of fewer sequences held out than drawn all count, so the value is known."""
     source = opened(stages.folder / "pretrain")
+    agent = source.config.agent
+    assert isinstance(agent, PretrainConfig)
     rows = {row["metric"].strip(): row for row in judge.judge_run(source, 100, 0)}
-    vocabulary, training, held_out, _ = pretraining_sequences(source.config.agent.data)
+    vocabulary, training, held_out, _ = pretraining_sequences(agent.data)
     words = next(int(name[0]) for name in rows if name.endswith("-mer correlation of samples"))
     wanted = word_counts(np.concatenate([training, vocabulary.reverse_complement(training)]), words, 4)
     found = rows["of the held-out sequences"]
