@@ -33,6 +33,7 @@ VTRACE, RECURRENT = "losses/vtrace.py", "networks/recurrent.py"
 SEQUENCE_ERRORS = "agents/test_sequences.py::test_r2d2_learns_from_the_errors"
 AGGREGATE, COMPARE = "report/aggregate.py", "report/compare.py"
 GUIDANCE, PARTICLES, GUIDED = "diffusion/guidance.py", "diffusion/particles.py", "diffusion/test_guidance.py::"
+ORACLE = "agents/test_oracle.py::test_an_oracle_"
 FINETUNE, DESIGN = "agents/finetune.py", "agents/test_sequence_design.py::test_fine_tuning_"
 GRID, IMAGE = (f"networks/test_torso.py::test_the_{kind}_torso" for kind in ("grid", "image"))
 IMAGE_AS_IT_IS = "self.convolutions, x.reshape(-1, *x.shape[-3:])"
@@ -203,7 +204,7 @@ MUTATIONS = [
         "agents/oracle_start.py",
         "jnp.square(regress",
         "jnp.abs(regress",
-        "agents/test_sequence_design.py::test_hidden_units_look",
+        "agents/test_oracle.py::test_hidden_units_look",
     ),
     Mutation(
         "networks/convolution.py", "rows(modulation), re", "rows(modulation)[::-1], re", "test_pieces_are_the_whole"
@@ -215,8 +216,9 @@ MUTATIONS = [
         "agents/oracle_start.py",
         "ridge * jnp.eye",
         "0.0 * jnp.eye",
-        "agents/test_sequence_design.py::test_the_first_guess",
+        "agents/test_oracle.py::test_the_first_guess",
     ),
+    Mutation("networks/oracle.py", "None else jnp.clip(x, -reach, reach)", "None else x", ORACLE + "promises_nothing"),
     Mutation("report/compare_plots.py", "np.interp(grid, *line)", "line[1][-1] + 0 * grid", "test_all_tasks_together"),
     Mutation("report/compare_tables.py", "min(at[-1] for", "max(at[-1] for", "test_runs_at_equal_time"),
     Mutation(RKL, "policy.schedule.steps / pairs.step.shape[-1]", "1.0", "test_some_steps_of_a_chain"),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from rld2 import checks
-from rld2.agents.optimise import OptimiserConfig, apply_gradient
+from rld2.agents.optimise import OptimiserConfig, apply_gradient, mean_gradient
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import generator, held, token_type
 from rld2.diffusion.elbo import elbo_estimate
@@ -65,13 +65,14 @@ class FinetuneConfig:
     epochs: int = 16  # gradient steps after each group of samples
     batch_size: int = 64  # chains of a gradient step of forward KL, drawn by their weights; reverse KL: the whole group
     pairs: int = 2  # reverse steps drawn from every chain for a gradient step
+    piece: int = 2  # chains whose gradient is computed at a time, which a core's cache holds; 0: all (docs/speed.md)
     both_strands: bool = True  # forward KL, where an oracle rewards both alike: learn each chain from a random side
     clip: float = 0.2  # of the single-step ratio, for rkl
 
     def __post_init__(self) -> None:
         if self.divergence not in DIVERGENCES:
             raise ValueError(f"divergence must be one of {list(DIVERGENCES)}, got {self.divergence!r}")
-        checks.at_least(0, self, "anchor")
+        checks.at_least(0, self, "anchor", "piece")
         checks.at_least(1, self, "memory", "epochs", "batch_size", "pairs")
         checks.positive(self, "clip")
         if self.temperature.mode == "dual":
@@ -164,7 +165,8 @@ def make_finetune(
             kl = step_terms(logits, kept, pairs, schedule, mask_token).kl
             return multiplicity * jnp.mean(jnp.sum(kl, axis=-1))
 
-        def loss(policy: Policy, pairs: Pairs, action: Int[Array, "m k"]) -> tuple[Float[Array, ""], Metrics]:
+        def loss(policy: Policy, rows: tuple[Pairs, Array, Array]) -> tuple[Float[Array, ""], Metrics]:
+            pairs, action, advantage = rows
             logits = predict(policy, pairs)
             if config.divergence == "fkl":  # chains were drawn by their weights
                 clean = jnp.broadcast_to(action[:, None], pairs.before.shape)
@@ -190,7 +192,8 @@ def make_finetune(
                     turned = jax.random.bernoulli(key_strand, shape=(config.batch_size, 1, 1))
                     chain = jnp.where(turned, other_strand(paired, chain), chain)
             pairs = draw_pairs(key_pairs, chain, config.pairs)
-            gradient, extra = eqx.filter_grad(loss, has_aux=True)(policy, pairs, chain[:, -1])
+            rows = (pairs, chain[:, -1], advantage if config.divergence == "rkl" else jnp.zeros(chain.shape[0]))
+            gradient, extra = mean_gradient(loss, policy, rows, config.piece)
             return apply_gradient(optimiser, optimiser_state, policy, gradient, share), extra
 
         keys = jax.random.split(key, config.epochs + 1)

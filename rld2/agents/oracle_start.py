@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from rld2.networks.oracle import POOLED, OracleNetwork, one_hot
+from rld2.networks.oracle import POOLED, OracleNetwork, one_hot, within
 
 AT_ONCE = 64  # sequences whose features are computed together
 OFFSET = 0.5  # spread of where hidden units bend, in units of their input
@@ -34,12 +34,12 @@ def regress(x: Float[Array, "n f"], targets: Float[Array, "n o"], ridge: float) 
 
 
 def found_in(tokens: Int[Array, "n k"], network: OracleNetwork) -> Standardised:
-    """The features of all sequences but the last few, which do not fill a part."""
+    """The features of all sequences but the last few, which do not fill a part; within the network's reach."""
     rows = len(tokens) // AT_ONCE * AT_ONCE if len(tokens) > AT_ONCE else len(tokens)
     parts = tokens[:rows].reshape(-1, min(rows, AT_ONCE), tokens.shape[1])
-    return standardised(
-        jax.lax.map(lambda part: network.features(one_hot(part, network.vocab)), parts).reshape(rows, -1)
-    )
+    features = jax.lax.map(lambda part: network.features(one_hot(part, network.vocab)), parts).reshape(rows, -1)
+    found = standardised(features)
+    return found._replace(x=within(network.reach, found.x))
 
 
 def most_telling(

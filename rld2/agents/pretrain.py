@@ -9,14 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from rld2.agents.optimise import OptimiserConfig, apply_gradient, soft_update
+from rld2 import checks
+from rld2.agents.optimise import OptimiserConfig, apply_gradient, mean_gradient, soft_update
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.diffusion import elbo
-from rld2.diffusion.elbo import draw_any_order, elbo_estimate, elbo_over_steps
+from rld2.diffusion.elbo import Noised, draw_any_order, elbo_estimate, elbo_over_steps
 from rld2.diffusion.schedule import Schedule
 from rld2.networks.heads import Backbone
 from rld2.sequences.data import DataConfig
-from rld2.types import Acted, ActionSpec, ActSpec, Agent, Batch, Dataset, EnvSpec, TimeStep, Updated
+from rld2.types import Acted, ActionSpec, ActSpec, Agent, Batch, Dataset, EnvSpec, Metrics, TimeStep, Updated
 
 SMALL = PolicyConfig(steps=32, denoiser=Backbone("convolutional", width=48, layers=5), embedding=16)
 DRAWS = {**elbo.DRAWS, "any-order": draw_any_order}
@@ -32,6 +33,7 @@ class PretrainConfig:
     policy: PolicyConfig = SMALL
     optimiser: OptimiserConfig = OptimiserConfig(2e-3, final_share=0.05, max_gradient_norm=1.0)
     batch_size: int = 32
+    piece: int = 4  # sequences whose gradient is computed at a time, which a core's cache holds; 0: all (docs/speed.md)
     draws: str = "any-order"  # what is masked: for the bound of N steps (step, count), or of one letter a step
     average_rate: float = 0.002  # by which the averaged weights follow
     both_strands: bool = True  # letters with complements: each sequence is read from a random side
@@ -46,6 +48,7 @@ class PretrainConfig:
             raise ValueError(f"average_rate must be in (0, 1], got {self.average_rate}")
         if not 0.0 < self.active_share < 1.0 or not 0.0 <= self.unknown_share < 1.0:
             raise ValueError(f"shares must be in (0, 1), got {self.active_share} and {self.unknown_share}")
+        checks.at_least(0, self, "piece")
         if self.policy.lstm:
             raise ValueError(f"a model of sequences has no memory of steps, policy.lstm must be 0, got {self.policy}")
 
@@ -108,19 +111,21 @@ def make_pretrain(config: PretrainConfig, spec: EnvSpec, total_frames: int, comp
         known = jax.random.bernoulli(key_class, 1.0 - config.unknown_share, tokens.shape[:1])
         observation = batch.data.observation[0] * known[:, None]
 
-        def loss(policy: Policy) -> Float[Array, ""]:
-            noised = DRAWS[config.draws](key_draw, tokens[:, None], policy.schedule, policy.action.mask_token)
-            logits = policy.predict(policy.torso(observation), None)(noised.tokens, noised.step)
-            return -jnp.mean(elbo_estimate(logits, tokens[:, None], noised.is_masked, noised.weight))
+        online = state.online
+        noised = DRAWS[config.draws](key_draw, tokens[:, None], online.schedule, online.action.mask_token)
 
-        value, gradient = eqx.filter_value_and_grad(loss)(state.online)
+        def loss(policy: Policy, rows: tuple[Array, Array, Noised]) -> tuple[Float[Array, ""], Metrics]:
+            tokens, observation, noised = rows
+            logits = policy.predict(policy.torso(observation), None)(noised.tokens, noised.step)
+            value = -jnp.mean(elbo_estimate(logits, tokens[:, None], noised.is_masked, noised.weight))
+            return value, {"nelbo_per_letter": value / tokens.shape[1]}
+
+        gradient, metrics = mean_gradient(loss, online, (tokens, observation, noised), config.piece)
         share = config.optimiser.share_at(batch.frames, total_frames)
-        online, optimiser_state = apply_gradient(optimiser, state.optimiser, state.online, gradient, share)
+        online, optimiser_state = apply_gradient(optimiser, state.optimiser, online, gradient, share)
         # at first the average is over all there was: its start is forgotten at once
         rate = jnp.maximum(config.average_rate, 1.0 / (1.0 + state.updates))
         averaged = soft_update(state.averaged, online, rate)
-        length = tokens.shape[1]
-        metrics = {"nelbo_per_letter": value / length}
         return Updated(PretrainState(online, averaged, optimiser_state, state.updates + 1), metrics)
 
     return Agent(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from rld2.networks.convolution import StrandConvolution, strand_swap
+from rld2.networks.convolution import PIECE, StrandConvolution, in_pieces, strand_swap
 from rld2.networks.layers import MLP
 
 MOTIF_SCALE = 0.5  # of log-odds: a site then changes the activation by a few units
@@ -27,6 +27,9 @@ class OracleNetworkConfig:
     channels: int = 24  # of the second layer, which sees how sites lie to each other; 0: none
     words: tuple[int, ...] = ()  # letters of the words that are counted beside, such as 4 5
     hidden: int = 64
+    reach: float | None = (
+        6.0  # spreads from its mean beyond which a feature tells nothing more (docs/dna.md); None: any
+    )
     dropout: float = 0.3  # of what was found in the whole sequence
 
     def __post_init__(self) -> None:
@@ -40,6 +43,8 @@ class OracleNetworkConfig:
             raise ValueError(f"words that are counted must have 1 to {LONGEST_WORD} letters, got {self.words}")
         if not 0.0 <= self.dropout < 1.0:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+        if self.reach is not None and not self.reach > 0.0:
+            raise ValueError(f"reach must be positive, or None for any, got {self.reach}")
 
 
 def motif_filters(motifs: list[Float[np.ndarray, "_ v"]], width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -81,6 +86,12 @@ def count_words(letters: Float[Array, "b k v"], word: int) -> Float[Array, "b w"
     return jnp.sum(chance, axis=1)
 
 
+def within(reach: float | None, x: Float[Array, "*b f"]) -> Float[Array, "*b f"]:
+    """Features in units of their spread, cut off where nothing like them was measured: whoever optimises against a
+    model finds what it promises there."""
+    return x if reach is None else jnp.clip(x, -reach, reach)
+
+
 class OracleNetwork(eqx.Module):
     """Filters on both strands, what each found in the whole sequence, a second layer for their arrangement, and counts
     of short words."""
@@ -93,6 +104,7 @@ class OracleNetwork(eqx.Module):
     centre: Float[Array, " f"]  # of the features where training began, and their spread; not learned
     spread: Float[Array, " f"]
     dropout: float = eqx.field(static=True)
+    reach: float | None = eqx.field(static=True)
     vocab: int = eqx.field(static=True)
     words: tuple[int, ...] = eqx.field(static=True)
     complement: tuple[int, ...] | None = eqx.field(static=True)
@@ -133,7 +145,7 @@ class OracleNetwork(eqx.Module):
         self.readout = MLP(key_readout, (features, config.hidden, num_out), final_scale=0.0)
         self.linear = jnp.zeros((features, num_out))
         self.centre, self.spread = jnp.zeros(features), jnp.ones(features)
-        self.dropout, self.vocab = config.dropout, vocab
+        self.dropout, self.reach, self.vocab = config.dropout, config.reach, vocab
 
     def _pooled(self, x: Float[Array, "*b k c"], channels: int) -> list[Float[Array, "*b f"]]:
         """Of each filter, whatever strand it answered on: its strongest answer, their mean, and one between them, which
@@ -144,7 +156,10 @@ class OracleNetwork(eqx.Module):
         return [jnp.max(answers, axis=(-3, -2)), jnp.mean(answers, axis=(-3, -2)) * x.shape[-2] ** 0.5, between]
 
     def features(self, letters: Float[Array, "b k v"]) -> Float[Array, "b f"]:
-        """What was found in sequences whose letters are one-hot or probabilities."""
+        """What was found in sequences whose letters are one-hot or probabilities; in few at a time, for the cache."""
+        return in_pieces(self._features, PIECE, letters, recompute=True)
+
+    def _features(self, letters: Float[Array, "b k v"]) -> Float[Array, "b f"]:
         found = self.find(letters)
         features = self._pooled(found, self.find.bias.shape[0])
         if self.mix is not None and self.arrange is not None:
@@ -159,7 +174,7 @@ class OracleNetwork(eqx.Module):
     def __call__(self, letters: Float[Array, "b k v"], key: Key[Array, ""] | None = None) -> Float[Array, "b o"]:
         """With a key, features are dropped as in training."""
         centre, spread = jax.lax.stop_gradient((self.centre, self.spread))
-        x = (self.features(letters) - centre) / spread
+        x = within(self.reach, (self.features(letters) - centre) / spread)
         if key is not None and self.dropout:
             kept = jax.random.bernoulli(key, 1.0 - self.dropout, x.shape)
             x = jnp.where(kept, x / (1.0 - self.dropout), 0.0)

@@ -36,7 +36,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     start = start_of(name)
     if synthetic:
         network, optimiser = (
-            OracleNetworkConfig(filters=16),
+            OracleNetworkConfig(filters=16, reach=None),
             OptimiserConfig(1e-3, final_share=0.02, max_gradient_norm=1.0),
         )
     else:

@@ -1,5 +1,6 @@
 """Pretraining, fine-tuning and search on sequences so short that everything can be enumerated."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -11,8 +12,6 @@ import pytest
 from rld2.agents.drakes import DrakesConfig, make_drakes
 from rld2.agents.finetune import FinetuneConfig, Start, make_finetune, other_strand
 from rld2.agents.optimise import OptimiserConfig
-from rld2.agents.oracle import OracleConfig, make_oracle
-from rld2.agents.oracle_start import begin
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood, make_pretrain
 from rld2.agents.search import SearchConfig, _first_of_each, make_search
@@ -24,18 +23,9 @@ from rld2.domains.sequences import BlackBox, SequenceDomain, function_named
 from rld2.losses.kl import step_terms
 from rld2.losses.temperature import TemperatureConfig
 from rld2.networks.heads import Backbone
-from rld2.networks.oracle import (
-    Classifier,
-    EvaluationOracle,
-    OracleNetwork,
-    OracleNetworkConfig,
-    TuningOracle,
-    motif_filters,
-)
 from rld2.runner.dataset_loop import build_dataset
 from rld2.runner.loop import build
 from rld2.runner.sequences import nothing_to_draw, rows_of
-from rld2.sequences.motifs import Motif, count
 from rld2.sequences.vocabulary import DNA
 from rld2.types import ActSpec, beginning
 from tests.exact import assert_refused, key
@@ -200,12 +190,57 @@ def test_other_numbers_of_reverse_steps():
 
 
 def test_drakes_raises_the_reward():
-    agent = make_drakes(DrakesConfig(optimiser=FAST, last=3, rematerialise=True), domain().spec, 10**6, model(), reward)
+    config = DrakesConfig(optimiser=FAST, last=3, rematerialise=True, anchor=1e-6)
+    agent = make_drakes(config, domain().spec, 10**6, model(), reward)
     loop = build_dataset(nothing_to_draw(1), agent, 30)
     state, metrics = loop.advance(loop.init(jnp.stack([key(0)])))
     assert share(drawn(agent, state)) > 0.6
     assert float(metrics["kl_to_pretrained"][0]) > 0.0
     assert 0.0 < float(metrics["reward_median"][0]) <= 1.0  # what a race is decided by
+
+
+def test_drakes_without_an_anchor_learns_the_same_as_with_hardly_any():
+    """The pretrained model is not asked, and nothing else changes."""
+
+    def learned(anchor: float) -> Any:
+        agent = make_drakes(DrakesConfig(anchor=anchor), domain(8).spec, 10**6, model(), reward)
+        loop = build_dataset(nothing_to_draw(1), agent, 3)
+        state, metrics = loop.advance(loop.init(jnp.stack([key(0)])))
+        assert ("kl_to_pretrained" in metrics) == (anchor > 0.0)
+        return jax.tree.leaves(eqx.filter(agent.policy(state.learner), eqx.is_array))
+
+    for one, other in zip(learned(0.0), learned(1e-9), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("divergence", ["fkl", "rkl"])
+def test_learning_in_pieces_is_learning_at_once(divergence: Any):
+    def learned(piece: int) -> Any:
+        config = FinetuneConfig(divergence=divergence, piece=piece, batch_size=8, epochs=3, anchor=0.1)
+        config = dataclasses.replace(config, temperature=TemperatureConfig(budget=0.3))
+        agent = make_finetune(config, domain(8).spec, 10**6, model())
+        state, metrics = trained(agent, 2, number=8)
+        return jax.tree.leaves(eqx.filter(agent.policy(state.learner), eqx.is_array)), metrics["policy_loss"]
+
+    (one, loss), (other, loss_in_pieces) = learned(0), learned(2)
+    np.testing.assert_allclose(loss, loss_in_pieces, rtol=1e-3)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-4)
+
+
+def test_pretraining_in_pieces_is_pretraining_at_once():
+    words = DNA.encode_all(["ACGT", "GGCC", "TTTA"])
+
+    def learned(piece: int) -> Any:
+        agent = make_pretrain(PretrainConfig(policy=POLICY, batch_size=16, piece=piece), domain().spec, 10**6, None)
+        loop = build_dataset(rows_of(words, np.zeros(3), np.zeros((3, 1))), agent, 3)
+        state, metrics = loop.advance(loop.init(jnp.stack([key(0)])))
+        return jax.tree.leaves(eqx.filter(state.learner.online, eqx.is_array)), metrics["nelbo_per_letter"]
+
+    (one, bound), (other, bound_in_pieces) = learned(0), learned(4)
+    np.testing.assert_allclose(bound, bound_in_pieces, rtol=1e-4)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-4)
 
 
 @pytest.mark.parametrize("kind", ["best-of-n", "genetic", "cross-entropy"])
@@ -228,111 +263,6 @@ def test_repeated_sequences_count_once():
     assert np.sum(kept == 3.0) == 1
     assert kept[1] == 1.0
     assert np.sum(np.isinf(kept)) == 2
-
-
-@pytest.mark.parametrize(("role", "kind"), [("tuning", TuningOracle), ("evaluation", EvaluationOracle)])
-def test_an_oracle_learns_and_has_its_role(role: Any, kind: type):
-    rng = np.random.default_rng(0)
-    tokens = rng.integers(0, 4, (400, 12)).astype(np.int32)
-    scores = 5.0 + np.mean((tokens == 1) | (tokens == 2), axis=1)  # the same on both strands
-    config = OracleConfig(role=role, network=OracleNetworkConfig(filters=4, width=3, channels=0, hidden=8, dropout=0.0))
-    spec = SequenceDomain("test", DNA, 12, 1, reward).spec
-    agent = make_oracle(config, spec, 64 * 200, (3, 2, 1, 0), [], tokens, scores)
-    loop = build_dataset(rows_of(tokens, scores, np.zeros((400, 1))), agent, 200)
-    state, _ = loop.advance(loop.init(jnp.stack([key(0)])))
-    oracle = jax.tree.map(lambda x: x[0], agent.policy(state.learner))
-    assert type(oracle) is kind
-    seen = oracle.judge(tokens) if isinstance(oracle, EvaluationOracle) else oracle(jax.nn.one_hot(tokens, 4))
-    assert np.corrcoef(seen, scores)[0, 1] > 0.95
-    assert abs(np.mean(seen) - scores.mean()) < 0.1
-    with pytest.raises(ValueError, match="makes none"):
-        agent.act(oracle, beginning(jnp.zeros((1, 1))), None, key(0), None)
-    with pytest.raises(ValueError, match="nothing to learn"):
-        make_oracle(config, spec, 1, (3, 2, 1, 0), [], tokens[:5], np.ones(5))
-
-
-def test_an_oracle_starts_from_the_motifs_that_tell_most():
-    """Of three motifs with room for one, the one whose sites are paid for; and its first guess is already good."""
-    rng = np.random.default_rng(0)
-    tokens = rng.integers(0, 4, (300, 20)).astype(np.int32)
-    motifs = [Motif(name, np.eye(4)[DNA.encode(name)]) for name in ("GATTA", "CCGTC", "ACACA")]
-    scores = count(tokens, [motifs[1]])[:, 0].astype(np.float32)
-    odds = [motif.log_odds for motif in motifs]
-    network = OracleNetworkConfig(filters=1, motifs=1, width=5, channels=0, hidden=4)
-    spec = SequenceDomain("test", DNA, 20, 1, reward).spec
-    agent = make_oracle(OracleConfig(network=network, ridge=0.01), spec, 64, (3, 2, 1, 0), odds, tokens, scores)
-    oracle = agent.policy(jax.jit(agent.init)(key(0)))
-    kernel, bias = motif_filters(odds, 5)
-    np.testing.assert_allclose(oracle.network.find.weight[..., 0], kernel[..., 1], rtol=1e-5)
-    np.testing.assert_allclose(oracle.network.find.bias[0], bias[1], rtol=1e-5)
-    assert np.corrcoef(oracle(jax.nn.one_hot(tokens, 4)), scores)[0, 1] > 0.7
-
-
-def test_a_kept_penalty_keeps_the_readout_small():
-    tokens = np.random.default_rng(0).integers(0, 4, (400, 12)).astype(np.int32)
-    scores = np.mean((tokens == 1) | (tokens == 2), axis=1)
-    network = OracleNetworkConfig(filters=4, width=3, channels=0, hidden=8, dropout=0.0)
-    spec = SequenceDomain("test", DNA, 12, 1, reward).spec
-
-    def sizes(keep: float) -> np.ndarray:
-        agent = make_oracle(OracleConfig(network=network, keep=keep), spec, 10**6, (3, 2, 1, 0), [], tokens, scores)
-        loop = build_dataset(rows_of(tokens, scores, np.zeros((400, 1))), agent, 200)
-        state, _ = loop.advance(loop.init(jnp.stack([key(0)])))
-        learned = state.learner.online.network
-        return np.array([np.linalg.norm(w) for w in (learned.linear, learned.readout.layers[-1].weight)])
-
-    assert np.all(sizes(1.0) < 0.8 * sizes(0.0))
-
-
-def test_the_first_guess_is_ridge_regression():
-    """On features and hidden units together, both standardised."""
-    rng = np.random.default_rng(1)
-    tokens = jnp.asarray(rng.integers(0, 4, (60, 9)).astype(np.int32))
-    target = rng.normal(size=(60, 2)).astype(np.float32)
-    target -= target.mean(axis=0)
-    shape = OracleNetworkConfig(filters=2, width=3, channels=0, hidden=5)
-    network = OracleNetwork(key(0), shape, (3, 2, 1, 0), 4, [], num_out=2)
-    letters = jax.nn.one_hot(tokens, 4)
-    begun = begin(key(1), network, tokens, jnp.asarray(target), 0.5)
-    features = np.asarray(network.features(letters), np.float64)
-    z = (features - features.mean(axis=0)) / (features.std(axis=0) + 1e-3)
-    hidden = begun.readout.layers[0]
-    units = np.maximum(z @ np.asarray(hidden.weight) + np.asarray(hidden.bias), 0.0)
-    assert np.all(units.std(axis=0) <= 1.0)
-    assert np.median(units.std(axis=0)) > 0.99  # of a unit that hardly ever answers it is less
-    x = np.concatenate([z, units - units.mean(axis=0)], axis=1)
-    expected = np.linalg.solve(x.T @ x + 60 * 0.5 * np.eye(x.shape[1]), x.T @ target)
-    np.testing.assert_allclose(begun(letters), x @ expected, atol=5e-3)
-    np.testing.assert_allclose(begun.centre, features.mean(axis=0), rtol=1e-4, atol=1e-5)
-
-
-def test_hidden_units_look_at_what_tells():
-    """Only one feature has to do with the target."""
-    tokens = jnp.asarray(np.random.default_rng(2).integers(0, 4, (400, 9)).astype(np.int32))
-    network = OracleNetwork(key(0), OracleNetworkConfig(filters=3, width=3, channels=0), (3, 2, 1, 0), 4, [])
-    features = network.features(jax.nn.one_hot(tokens, 4))
-    begun = begin(key(1), network, tokens, features[:, 1:2] - jnp.mean(features[:, 1]), 0.01)
-    size = np.linalg.norm(begun.readout.layers[0].weight, axis=1)
-    assert np.argmax(size) == 1
-    assert size[1] > 0.999 * np.linalg.norm(size)  # 0.98 if it were by the weights, not by their squares
-    same = begin(key(1), network, jnp.zeros_like(tokens), features[:, 1:2], 0.01)
-    assert np.all(np.isfinite(same(jax.nn.one_hot(tokens, 4))))
-
-
-def test_a_classifier_learns_what_is_what():
-    tokens = np.random.default_rng(0).integers(0, 4, (400, 12)).astype(np.int32)
-    rich = np.mean((tokens == 1) | (tokens == 2), axis=1)  # the same on both strands
-    labels = (rich > 0.5).astype(np.float32)
-    network = OracleNetworkConfig(filters=4, width=3, channels=0, hidden=8, dropout=0.0)
-    config = OracleConfig(role="classifier", network=network, optimiser=OptimiserConfig(1e-2))
-    spec = SequenceDomain("test", DNA, 12, 1, reward).spec
-    agent = make_oracle(config, spec, 64 * 400, (3, 2, 1, 0), [], tokens, labels, ("poor", "rich"))
-    loop = build_dataset(rows_of(tokens, labels, np.zeros((400, 1))), agent, 400)
-    state, _ = loop.advance(loop.init(jnp.stack([key(0)])))
-    classifier = jax.tree.map(lambda x: x[0], agent.policy(state.learner))
-    assert isinstance(classifier, Classifier)
-    assert classifier.classes == ("poor", "rich")
-    assert np.mean(classifier.judge(tokens) == labels) > 0.9
 
 
 def test_a_black_box_is_asked_once_for_each_sequence():
@@ -372,12 +302,11 @@ def test_the_domain_is_one_step_long():
 
 def test_mistakes():
     assert_refused(FinetuneConfig(), "divergence", "x", "divergence must be one of")
+    assert_refused(FinetuneConfig(), "piece", -1, "piece must be 0 or more, got -1")
+    assert_refused(PretrainConfig(), "piece", -1, "piece must be 0 or more, got -1")
     assert_refused(FinetuneConfig(), "anchor", -1.0, "anchor must be 0 or more, got -1.0")
     assert_refused(SearchConfig(), "method", "x", "method of search must be one of")
     assert_refused(SearchConfig(), "population", 1, "population must be 2 or more")
-    assert_refused(OracleConfig(), "role", "x", "role must be one of")
-    assert_refused(OracleConfig(), "ridge", 0.0, "ridge must be positive")
-    assert_refused(OracleConfig(), "keep", 2.0, "keep must be in")
     assert_refused(PretrainConfig(), "draws", "x", "draws must be one of")
     assert_refused(DrakesConfig(), "last", 0, "last must be 1 or more")
     with pytest.raises(ValueError, match="must be 'oracle', 'true' or a Python function"):
