@@ -13,8 +13,9 @@ from rld2.agents.finetune import FinetuneConfig
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import preset
+from rld2.runner.config import TrainConfig
 from rld2.runner.reproduce import ReproduceConfig
-from rld2.studies import dna, dna_stages
+from rld2.studies import dna, dna_cost, dna_stages
 from rld2.studies.dna_cost import AGAIN, METHODS, Cost, cost_grid, decided
 from rld2.studies.dna_stages import SCALES, Scale, stage_config
 from rld2.studies.dna_stages import STAGES as STAGE_NAMES
@@ -35,8 +36,10 @@ TINY = Scale("synthetic", STAGES, calls=64, samples=20, seeds=1)
 def test_a_table_from_its_stages_to_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(SCALES, "demo", TINY)
     screen = io.StringIO()
-    methods = [m for m in dna.methods_of_table() if m.name in ("pretrained", "RL-D2 fkl, budget 2", "cg, strength 1")]
-    monkeypatch.setitem(dna.TABLES, "dna-table", lambda: iter(methods))
+    methods = [
+        m for m in dna.methods_of_table(TINY) if m.name in ("pretrained", "RL-D2 fkl, budget 2", "cg, strength 1")
+    ]
+    monkeypatch.setitem(dna.TABLES, "dna-table", lambda _: iter(methods))
     options = ReproduceConfig("dna-table", "demo", out=tmp_path, jobs=1)
     assert dna.reproduce(options, Console(file=screen, width=200))
     record = json.loads((tmp_path / "results.json").read_text())
@@ -67,12 +70,20 @@ def test_a_frontier_begins_with_the_preset_and_few_particles_ask_for_few_rewards
     assert isinstance(drakes, DrakesConfig)
     assert (dna.BUDGETS[0], dna.ANCHORS[0]) == (fkl.temperature.budget, drakes.anchor)
     demo = SCALES["demo"]
-    few = [method.guide for method in dna.methods_of_table() if "few" in method.name]
+    few = [method.guide for method in dna.methods_of_table(demo) if "few" in method.name]
     for guide in few:
         assert guide is not None
         steps = demo.changes["pretrain"]["agent__policy__steps"]
         assert 0.5 <= demo.samples * guide.reward_calls(steps) / demo.calls <= 2.0
     assert len(few) == 6
+
+
+def test_a_table_that_is_not_thorough_leaves_out_what_is_weak_or_dear():
+    small = [method.name for method in dna.methods_of_table(SCALES["two-core"])]
+    every = [method.name for method in dna.methods_of_table(SCALES["demo"])]
+    assert set(small) < set(every)
+    assert {name.partition(",")[0] for name in every} - {name.partition(",")[0] for name in small} == {"smc", "tds"}
+    assert [name for name in small if name.startswith("cg")] == ["cg, strength 10", "cg, strength 30"]
 
 
 def test_the_folder_of_real_data_reaches_every_stage():
@@ -122,13 +133,35 @@ def test_costs_are_compared_like_for_like():
     assert rows[3] == ["DRAKES, rematerialised, N = 8", "3", "1.50", "2,000", "4.00"]
 
 
-def test_a_race_is_decided_by_the_logs():
-    def lines(compiling: float, each: float, *rewards: float) -> list[dict]:
-        return [
-            {"frames": i, "seconds": compiling + each * i, "reward_median": [reward]}
-            for i, reward in enumerate(rewards, start=1)
-        ]
+def lines(compiling: float, each: float, *rewards: float) -> list[dict]:
+    return [
+        {"frames": i, "seconds": compiling + each * i, "reward_median": [reward]}
+        for i, reward in enumerate(rewards, start=1)
+    ]
 
+
+@pytest.mark.parametrize(("reward", "runs"), [(2.0, [1, 1]), (0.5, [1, 1, 3])])
+def test_a_race_is_run_with_more_rewards_only_if_it_is_lost(
+    reward: float, runs: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Three times as many: as many updates as DRAKES's one has time for."""
+    designs = []
+
+    def train(config: TrainConfig) -> Path:
+        assert config.out is not None
+        if isinstance(config.agent, FinetuneConfig | DrakesConfig):
+            designs.append(config.frames // SCALES["demo"].calls)
+        return config.out
+
+    monkeypatch.setattr(dna_cost, "trained", train)
+    monkeypatch.setattr(dna_cost.log, "read", lambda out: lines(0, 1, 1.0 if "drakes" in out.name else reward))
+    measured = [Cost(METHODS[0] + AGAIN, 16, 1.0, 1.0), Cost(METHODS[1] + AGAIN, 16, 1.0, 3.1)]
+    ended = dna_cost.race(tmp_path, ReproduceConfig("dna-cost", "demo"), 16, measured)
+    assert designs == runs
+    assert (ended.rld2 is None) == (reward < 1.0)
+
+
+def test_a_race_is_decided_by_the_logs():
     drakes, fkl = lines(30.0, 10.0, 0.0, 5.0, 1.0, 2.0), lines(20.0, 2.0, 1.0, 1.5, 2.5, 3.0)
     race = decided(64, drakes, fkl)
     assert race == (64, 2.0, 40.0, 6.0, 3.0, 8.0)

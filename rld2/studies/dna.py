@@ -26,7 +26,7 @@ from rld2.runner.reproduce import ReproduceConfig
 from rld2.runner.side_by_side import StoppedError, side_by_side
 from rld2.runner.train import stop_requests
 from rld2.studies import dna_cost
-from rld2.studies.dna_stages import SCALES, design_config, stage_config, stages_of, start_in, trained
+from rld2.studies.dna_stages import SCALES, Scale, design_config, stage_config, stages_of, start_in, trained
 
 CLAIMS = {
     "dna-table": "RL-D2 attains the highest reward and the highest likelihood of all methods (700,000 enhancers, "
@@ -55,35 +55,38 @@ class Method(NamedTuple):
     conditional: bool = False
 
 
-def methods_of_table() -> Iterator[Method]:
+def methods_of_table(scale: Scale) -> Iterator[Method]:
     """Of most methods a frontier: more and less of what leads them. For the demo's 200 sequences, `smc few` and `tds
     few` ask for about as many rewards as the methods that learn (half, 1.25 times), smc and tds for 4 and 8 times.
     """
+    strengths: dict[Kind, tuple[float, ...]] = {
+        kind: of_kind if scale.thorough else of_kind[-2:] for kind, of_kind in STRENGTHS.items()
+    }
     yield Method("pretrained")
     for budget in BUDGETS:
         yield Method(f"{OURS}, budget {budget:g}", "fkl", {"agent__temperature__budget": budget})
     yield Method("RL-D2 rkl", "rkl")
     for name in ("best-of-n", "genetic", "cross-entropy"):
         yield Method(name, name)
-    for kind, strengths in STRENGTHS.items():
-        for strength in strengths:
+    for kind, of_kind in strengths.items():
+        for strength in () if kind in FEW and not scale.thorough else of_kind:
             yield Method(f"{kind}, strength {strength:g}", guide=Guide(kind, strength), conditional=kind == "cfg")
     for kind, number in FEW.items():
-        for strength in STRENGTHS[kind]:
+        for strength in strengths[kind]:
             guide = Guide(kind, strength, particles=number, every=5)
             yield Method(f"{kind} few, strength {strength:g}", guide=guide)
     yield Method("drakes", "drakes")
-    for anchor in ANCHORS:
+    for anchor in ANCHORS if scale.thorough else ANCHORS[:2]:
         yield Method(f"drakes kl, anchor {anchor:g}", "drakes-kl", {"agent__anchor": anchor})
 
 
-def methods_of_steps() -> Iterator[Method]:
+def methods_of_steps(_: Scale) -> Iterator[Method]:
     yield Method("pretrained")
     for steps in STEPS:
         yield Method(f"{OURS}, N = {steps}", "fkl", {"agent__start__steps": steps})
 
 
-TABLES: dict[str, Callable[[], Iterator[Method]]] = {"dna-table": methods_of_table, "dna-steps": methods_of_steps}
+TABLES: dict[str, Callable[[Scale], Iterator[Method]]] = {"dna-table": methods_of_table, "dna-steps": methods_of_steps}
 STUDIES = (*TABLES, "dna-cost")
 
 
@@ -95,7 +98,7 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
         raise ValueError(f"scale of {options.study} must be one of {list(SCALES)}, got {options.scale!r}")
     scale = SCALES[options.scale]
     folder = options.out or Path("studies") / f"{options.study}-{options.scale}"
-    chosen = [m for m in TABLES[options.study]() if options.only.lower() in m.name.lower()]
+    chosen = [m for m in TABLES[options.study](scale) if options.only.lower() in m.name.lower()]
     if not chosen:
         raise ValueError(f"--only {options.only!r} fits no method of {options.study}")
     seeds = options.seeds or scale.seeds
@@ -155,7 +158,7 @@ def train_stage(options: ReproduceConfig, folder: Path, stage: str) -> None:
 def make_result(options: ReproduceConfig, folder: Path, name: str, seed: int) -> None:
     """Train or lead, draw, judge, and write the result; nothing if it is there."""
     scale = SCALES[options.scale]
-    method = next(method for method in TABLES[options.study]() if method.name == name)
+    method = next(method for method in TABLES[options.study](scale) if method.name == name)
     start = start_in(folder, scale)
     path = result_file(folder, name, seed)
     out = folder / "runs" / path.stem
@@ -210,7 +213,7 @@ def _seconds(config: TrainConfig) -> float:
 
 def _records(options: ReproduceConfig, folder: Path) -> list[dict[str, Any]]:
     """Of all results that are there, in the order of the methods."""
-    order = [method.name for method in TABLES[options.study]()]
+    order = [method.name for method in TABLES[options.study](SCALES[options.scale])]
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "results").glob("*.json"))]
     return sorted(records, key=lambda record: (order.index(record["method"]), record["seed"]))
 

@@ -33,6 +33,7 @@ from rld2.studies.dna_stages import SCALES, design_config, stage_config, start_i
 
 METHODS = ("RL-D2 fkl", "DRAKES")
 AGAIN = ", rematerialised"  # activations are computed again for the gradient instead of being kept
+LINES = 25  # of the log of a race in which RL-D2 asks for as many rewards as DRAKES
 LONGEST = 8  # times as many rewards as DRAKES that RL-D2 may ask for in a race
 
 
@@ -61,7 +62,8 @@ class Cost(NamedTuple):
 
 
 def loops_of(size: Size, steps: int) -> dict[str, Loop]:
-    """One update each: drawing a group and learning from it. Weights are random: costs do not depend on them."""
+    """One update each: drawing a group and learning from it, all sequences of a batch at once (in pieces, RL-D2 needs
+    less). Weights are random: costs do not depend on them."""
     complement = tuple(int(x) for x in DNA.complement)
     network = OracleNetwork(jax.random.key(1), OracleNetworkConfig(), complement, DNA.size, [])
     reward = TuningOracle(network, Scale(jnp.zeros(()), jnp.ones(())))
@@ -71,7 +73,7 @@ def loops_of(size: Size, steps: int) -> dict[str, Loop]:
         denoiser = Backbone("convolutional", size.width, size.layers, recompute=again)
         config = PolicyConfig(steps=steps, denoiser=denoiser, embedding=16)
         model = Policy(jax.random.key(0), domain.spec, config)
-        ours = make_finetune(FinetuneConfig(Start()), domain.spec, 1, model)
+        ours = make_finetune(FinetuneConfig(Start(), piece=0), domain.spec, 1, model)
         theirs = make_drakes(DrakesConfig(Start(), rematerialise=again), domain.spec, 1, model, reward)
         loops[METHODS[0] + suffix] = build(domain, ours, 1)
         loops[METHODS[1] + suffix] = build_dataset(nothing_to_draw(1), theirs, 1)
@@ -129,19 +131,22 @@ class Race(NamedTuple):
 
 
 def race(folder: Path, options: ReproduceConfig, steps: int, measured: list[Cost]) -> Race:
-    """RL-D2 may ask for more rewards than DRAKES: as many as its cheaper updates have time for."""
+    """RL-D2 asks for as many rewards as DRAKES; if it does not get there, for as many as its cheaper updates have time
+    for."""
     scale = SCALES[options.scale]
     for stage in ("pretrain", "oracle", "judge"):
         trained(stage_config(scale, stage, folder, options.data))
     start = dataclasses.replace(start_in(folder, scale), classifier=None)
     seconds = {cost.method: cost.seconds for cost in measured if cost.steps == steps}
     longer = min(LONGEST, max(1, round(seconds[METHODS[1] + AGAIN] / seconds[METHODS[0] + AGAIN])))
-    logs = []
-    for kind, times in (("drakes", 1), ("fkl", longer)):
-        changes = {"agent__start__steps": steps, "frames": times * scale.calls}
-        config = design_config(scale, kind, changes, folder / "runs" / f"{kind}-n{steps}", start)
-        logs.append(log.read(trained(config)))
-    return decided(steps, *logs)
+    logs: dict[str, list[dict[str, Any]]] = {}
+    for kind, times in (("drakes", 1), ("fkl", 1), ("fkl", longer)):
+        name = f"{kind}-n{steps}" + (f"-{times}-times" if times > 1 else "")
+        changes = {"agent__start__steps": steps, "frames": times * scale.calls, "log_frames": scale.calls // LINES}
+        logs[kind] = log.read(trained(design_config(scale, kind, changes, folder / "runs" / name, start)))
+        if kind == "fkl" and decided(steps, logs["drakes"], logs["fkl"]).rld2 is not None:
+            break
+    return decided(steps, logs["drakes"], logs["fkl"])
 
 
 def clock(records: list[dict[str, Any]]) -> list[float]:

@@ -24,6 +24,7 @@ class Scale(NamedTuple):
     samples: int  # sequences each method is judged by
     seeds: int
     model: str = "pretrain"  # the preset of the model
+    thorough: bool = True  # of every kind of guidance all strengths, and as many particles as it takes
 
 
 _TINY = {"agent__data__length": 60, "agent__data__number": 8000}
@@ -42,7 +43,7 @@ SCALES = {
         samples=200,
         seeds=1,
     ),
-    "two-core": Scale("hepg2", {"design": {}}, calls=6_400, samples=1000, seeds=3),
+    "two-core": Scale("hepg2", {"design": {}}, calls=6_400, samples=1000, seeds=3, thorough=False),
     "paper": Scale("hepg2", {"design": {}}, calls=512_000, samples=1000, seeds=3, model="pretrain-drakes-size"),
 }
 
@@ -64,7 +65,7 @@ def design_config(
 ) -> TrainConfig:
     """A design's preset on the study's own stages, with as many rewards as any other."""
     base = vary(preset(f"dna/{scale.data}/{kind}"), frames=scale.calls, agent__start=start)
-    return vary(base, seed=seed, out=out, finale=False, **scale.changes["design"], **changes)
+    return vary(base, seed=seed, out=out, finale=False, **{**scale.changes["design"], **changes})
 
 
 def trained(config: TrainConfig) -> Path:
