@@ -29,7 +29,7 @@ STAGES = {
     "judge": {**DATA, **ORACLE, "frames": 640},
     "design": {"domain__num_envs": 32, "log_frames": 32},
 }
-TINY = Scale("synthetic", STAGES, calls=64, samples=20, seeds=1)
+TINY = Scale("synthetic", STAGES, calls=64, samples=20, seeds=1, steps=3)
 
 
 @pytest.mark.dna
@@ -44,7 +44,8 @@ def test_a_table_from_its_stages_to_its_page(tmp_path: Path, monkeypatch: pytest
     assert dna.reproduce(options, Console(file=screen, width=200))
     record = json.loads((tmp_path / "results.json").read_text())
     calls = {row["method"]: row["reward_calls"] for row in record["results"]}
-    assert calls == {"pretrained": 0, "RL-D2 fkl, budget 2": 64, "cg, strength 1": 20 * 4}
+    assert calls == {"pretrained": 0, "RL-D2 fkl, budget 2": 64, "cg, strength 1": 20 * 3}
+    assert {row["made_by"]["steps"] for row in record["results"]} == {3}
     page = (tmp_path / "README.md").read_text()
     assert all(method.name in page for method in methods)
     assert (tmp_path / "tradeoff.png").is_file()
@@ -150,7 +151,7 @@ def test_a_race_is_run_with_more_rewards_only_if_it_is_lost(
     def train(config: TrainConfig) -> Path:
         assert config.out is not None
         if isinstance(config.agent, FinetuneConfig | DrakesConfig):
-            designs.append(config.frames // SCALES["demo"].calls)
+            designs.append(config.frames // dna_cost.SIZES["demo"].calls)
         return config.out
 
     monkeypatch.setattr(dna_cost, "trained", train)

@@ -164,6 +164,7 @@ def make_result(options: ReproduceConfig, folder: Path, name: str, seed: int) ->
     out = folder / "runs" / path.stem
     config = design_config(scale, method.preset, method.changes, out, start, seed) if method.preset else None
     made_by = made_with(method, config) | {"samples": scale.samples}
+    made_by |= {"steps": scale.steps} if config is None and scale.steps else {}
     if path.is_file():
         if json.loads(path.read_text(encoding="utf-8")).get("made_by") != made_by:
             raise ValueError(f"{path} is of other settings (another version's?); move it away, or choose another --out")
@@ -175,9 +176,11 @@ def make_result(options: ReproduceConfig, folder: Path, name: str, seed: int) ->
     else:
         source = opened(folder / "runs" / ("pretrain-conditional" if method.conditional else "pretrain"))
         if method.guide is not None:
-            calls = scale.samples * method.guide.reward_calls(source.learned.schedule.steps)
+            calls = scale.samples * method.guide.reward_calls(scale.steps or source.learned.schedule.steps)
     guided = method.guide is not None and method.guide.kind != "cfg"
-    tokens = draw(source, scale.samples, 1000 + seed, guide=method.guide, oracle=start.oracle if guided else None)
+    oracle = start.oracle if guided else None
+    steps = scale.steps if config is None else None  # a design knows its own
+    tokens = draw(source, scale.samples, 1000 + seed, steps=steps, guide=method.guide, oracle=oracle)
     base = run.open_run(start.pretrained)
     rows = judge.judge_design(tokens, base.agent, base.learned, start)
     record = {"method": method.name, "seed": seed, "samples": scale.samples, "reward_calls": calls}

@@ -44,13 +44,14 @@ class Size(NamedTuple):
     layers: int
     steps: tuple[int, ...]
     races: tuple[int, ...]  # those of the steps at which both are trained
+    calls: int  # rewards that DRAKES asks for in a race
     repeats: int
 
 
 SIZES = {
-    "demo": Size(60, 32, 24, 4, (8, 16, 32), (16,), 3),
-    "two-core": Size(200, 32, 48, 5, (16, 32, 64, 128), (32, 64, 128), 3),
-    "paper": Size(200, 32, 128, 20, (16, 32, 64, 128), (32, 64, 128), 3),
+    "demo": Size(60, 32, 24, 4, (8, 16, 32), (8, 16, 32), 6_400, 3),
+    "two-core": Size(200, 32, 48, 5, (16, 32, 64, 128), (16, 128), 3_200, 3),
+    "paper": Size(200, 32, 128, 20, (16, 32, 64, 128), (32, 64, 128), 512_000, 3),
 }
 
 
@@ -133,7 +134,7 @@ class Race(NamedTuple):
 def race(folder: Path, options: ReproduceConfig, steps: int, measured: list[Cost]) -> Race:
     """RL-D2 asks for as many rewards as DRAKES; if it does not get there, for as many as its cheaper updates have time
     for."""
-    scale = SCALES[options.scale]
+    scale, calls = SCALES[options.scale], SIZES[options.scale].calls
     for stage in ("pretrain", "oracle", "judge"):
         trained(stage_config(scale, stage, folder, options.data))
     start = dataclasses.replace(start_in(folder, scale), classifier=None)
@@ -142,7 +143,7 @@ def race(folder: Path, options: ReproduceConfig, steps: int, measured: list[Cost
     logs: dict[str, list[dict[str, Any]]] = {}
     for kind, times in (("drakes", 1), ("fkl", 1), ("fkl", longer)):
         name = f"{kind}-n{steps}" + (f"-{times}-times" if times > 1 else "")
-        changes = {"agent__start__steps": steps, "frames": times * scale.calls, "log_frames": scale.calls // LINES}
+        changes = {"agent__start__steps": steps, "frames": times * calls, "log_frames": calls // LINES}
         logs[kind] = log.read(trained(design_config(scale, kind, changes, folder / "runs" / name, start)))
         if kind == "fkl" and decided(steps, logs["drakes"], logs["fkl"]).rld2 is not None:
             break

@@ -24,6 +24,7 @@ class Scale(NamedTuple):
     samples: int  # sequences each method is judged by
     seeds: int
     model: str = "pretrain"  # the preset of the model
+    steps: int | None = None  # reverse steps N of every draw; None: as the model was pretrained
     thorough: bool = True  # of every kind of guidance all strengths, and as many particles as it takes
 
 
@@ -43,7 +44,7 @@ SCALES = {
         samples=200,
         seeds=1,
     ),
-    "two-core": Scale("hepg2", {"design": {}}, calls=6_400, samples=1000, seeds=3, thorough=False),
+    "two-core": Scale("hepg2", {"design": {}}, calls=6_400, samples=1000, seeds=3, steps=16, thorough=False),
     "paper": Scale("hepg2", {"design": {}}, calls=512_000, samples=1000, seeds=3, model="pretrain-drakes-size"),
 }
 
@@ -93,4 +94,4 @@ def start_in(folder: Path, scale: Scale) -> Start:
     """What designs start from, once the stages are trained."""
     runs = folder / "runs"
     classifier = runs / "classifier" if "classifier" in stages_of(scale) else None
-    return Start(runs / "pretrain", runs / "oracle", runs / "judge", classifier)
+    return Start(runs / "pretrain", runs / "oracle", runs / "judge", classifier, steps=scale.steps)
