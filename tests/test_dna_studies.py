@@ -15,8 +15,9 @@ from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import preset
 from rld2.runner.config import TrainConfig
 from rld2.runner.reproduce import ReproduceConfig
-from rld2.studies import dna, dna_cost, dna_stages
-from rld2.studies.dna_cost import AGAIN, METHODS, Cost, cost_grid, decided
+from rld2.studies import dna, dna_cost, dna_races, dna_stages
+from rld2.studies.dna_cost import AGAIN, METHODS, Cost, cost_grid, longer
+from rld2.studies.dna_races import decided, race_grid
 from rld2.studies.dna_stages import SCALES, Scale, stage_config
 from rld2.studies.dna_stages import STAGES as STAGE_NAMES
 
@@ -145,26 +146,56 @@ def lines(compiling: float, each: float, *rewards: float) -> list[dict]:
 def test_a_race_is_run_with_more_rewards_only_if_it_is_lost(
     reward: float, runs: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Three times as many: as many updates as DRAKES's one has time for."""
     designs = []
 
     def train(config: TrainConfig) -> Path:
         assert config.out is not None
-        if isinstance(config.agent, FinetuneConfig | DrakesConfig):
-            designs.append(config.frames // dna_cost.SIZES["demo"].calls)
+        assert config.seed == 7
+        designs.append(config.frames // 100)
         return config.out
 
-    monkeypatch.setattr(dna_cost, "trained", train)
-    monkeypatch.setattr(dna_cost.log, "read", lambda out: lines(0, 1, 1.0 if "drakes" in out.name else reward))
-    measured = [Cost(METHODS[0] + AGAIN, 16, 1.0, 1.0), Cost(METHODS[1] + AGAIN, 16, 1.0, 3.1)]
-    ended = dna_cost.race(tmp_path, ReproduceConfig("dna-cost", "demo"), 16, measured)
+    monkeypatch.setattr(dna_races, "trained", train)
+    monkeypatch.setattr(dna_races.log, "read", lambda out: lines(0, 1, 1.0 if "drakes" in out.name else reward))
+    ended = dna_races.race(tmp_path, SCALES["demo"], "DRAKES with KL", 16, 7, 100, longer=3)
     assert designs == runs
     assert (ended.rld2 is None) == (reward < 1.0)
 
 
+def test_a_lost_race_is_given_as_many_updates_as_drakes_had_time_for():
+    measured = [Cost(METHODS[0] + AGAIN, 16, 1.0, 1.0), Cost(METHODS[1] + AGAIN, 16, 1.0, 3.1)]
+    assert longer(measured, 16) == 3
+    assert longer([measured[0], measured[1]._replace(seconds=0.2)], 16) == 1
+    assert longer([measured[0], measured[1]._replace(seconds=99.0)], 16) == 8
+
+
 def test_a_race_is_decided_by_the_logs():
     drakes, fkl = lines(30.0, 10.0, 0.0, 5.0, 1.0, 2.0), lines(20.0, 2.0, 1.0, 1.5, 2.5, 3.0)
-    race = decided(64, drakes, fkl)
-    assert race == (64, 2.0, 40.0, 6.0, 3.0, 8.0)
-    assert race.said.endswith("RL-D2 reached it in 6 s: DRAKES took 6.67 times as long.")
-    assert "did not reach" in decided(64, drakes, fkl[:2]).said
+    won = decided("DRAKES", 64, 0, drakes, fkl)
+    assert won == ("DRAKES", 64, 0, 2.0, 40.0, 6.0, 3.0, 8.0)
+    assert won.said.endswith("RL-D2 reached it in 6 s: DRAKES took 6.67 times as long.")
+    lost = decided("DRAKES", 64, 1, drakes, fkl[:2])
+    assert "did not reach" in lost.said
+
+    def shown(*races: dna_races.Race) -> list[str]:
+        (row,) = race_grid(races).rows
+        return [cell.text for cell in row]
+
+    assert shown(won, lost, won) == ["DRAKES, N = 64", "2.00, 2.00, 2.00", "40", "6, > 4, 6", "6.67"]
+    assert shown(won, lost._replace(given=80.0))[-1] == "< 0.50"
+
+
+@pytest.mark.dna
+def test_costs_and_races_from_their_stages_to_their_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(SCALES, "demo", TINY)
+    monkeypatch.setitem(dna_cost.SIZES, "demo", dna_cost.Size(20, 16, 4, 1, (2, 3), (3,), 32 * dna_races.LINES, 1))
+    screen = io.StringIO()
+    options = ReproduceConfig("dna-cost", "demo", out=tmp_path, seeds=2)
+    assert dna.reproduce(options, Console(file=screen, width=200))
+    record = json.loads((tmp_path / "results.json").read_text())
+    assert [(cost["method"], cost["steps"]) for cost in record["costs"]][:2] == [("RL-D2 fkl", 2), ("DRAKES", 2)]
+    assert len(record["costs"]) == 8
+    assert [(race["rival"], race["seed"]) for race in record["races"]] == [
+        (rival, seed) for seed in (0, 1) for rival in dna_races.RIVALS
+    ]
+    page = (tmp_path / "README.md").read_text()
+    assert all(title in page for title in ("| RL-D2 fkl, N = 2 |", "| DRAKES with KL, N = 3 |"))

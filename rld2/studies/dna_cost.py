@@ -1,7 +1,7 @@
 """What RL-D2 and DRAKES cost at the same batch, model, length and reward, by the number N of reverse steps: memory and
-time of an update, and the time until RL-D2 has the median reward that DRAKES ends with."""
+time of an update, and races to the median reward that DRAKES ends with."""
 
-import dataclasses
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from rich.console import Console
 
 from rld2.agents.drakes import DrakesConfig, make_drakes
@@ -20,7 +19,6 @@ from rld2.domains.sequences import SequenceDomain
 from rld2.networks.heads import Backbone
 from rld2.networks.oracle import OracleNetwork, OracleNetworkConfig, Scale, TuningOracle
 from rld2.report.grid import Cell, Grid, to_markdown, to_rich
-from rld2.runner import log
 from rld2.runner.compare import write_text
 from rld2.runner.dataset_loop import build_dataset
 from rld2.runner.loop import Loop, build
@@ -29,11 +27,11 @@ from rld2.runner.reproduce import ReproduceConfig
 from rld2.runner.sequences import nothing_to_draw
 from rld2.runner.side_by_side import StoppedError
 from rld2.sequences.vocabulary import DNA
-from rld2.studies.dna_stages import SCALES, design_config, stage_config, start_in, trained
+from rld2.studies.dna_races import RIVALS, Race, race, race_grid
+from rld2.studies.dna_stages import SCALES, stage_config, trained
 
 METHODS = ("RL-D2 fkl", "DRAKES")
 AGAIN = ", rematerialised"  # activations are computed again for the gradient instead of being kept
-LINES = 25  # of the log of a race in which RL-D2 asks for as many rewards as DRAKES
 LONGEST = 8  # times as many rewards as DRAKES that RL-D2 may ask for in a race
 
 
@@ -111,59 +109,10 @@ def cost_grid(measured: list[Cost], title: str) -> Grid:
     return Grid(title, ("method", "MB", "ratio", "ms an update", "ratio"), rows, notes)
 
 
-class Race(NamedTuple):
-    """Both with the same steps, from the same model and oracle, one after the other. Rewards are medians of a group, as
-    the tuning oracle has them; seconds do not contain compiling."""
-
-    steps: int
-    reward: float  # DRAKES's, over its last quarter
-    drakes: float  # seconds of its run
-    rld2: float | None  # seconds until RL-D2's groups have that reward; None: they never did
-    best: float  # RL-D2's greatest
-    given: float  # seconds of RL-D2's run
-
-    @property
-    def said(self) -> str:
-        if self.rld2 is None:
-            end = f"RL-D2 did not reach it in {self.given:.0f} s; its greatest was {self.best:.3f}."
-        else:
-            end = f"RL-D2 reached it in {self.rld2:.0f} s: DRAKES took {self.drakes / self.rld2:.2f} times as long."
-        return f"N = {self.steps}: DRAKES's final median reward {self.reward:.3f} took it {self.drakes:.0f} s. {end}"
-
-
-def race(folder: Path, options: ReproduceConfig, steps: int, measured: list[Cost]) -> Race:
-    """RL-D2 asks for as many rewards as DRAKES; if it does not get there, for as many as its cheaper updates have time
-    for."""
-    scale, calls = SCALES[options.scale], SIZES[options.scale].calls
-    for stage in ("pretrain", "oracle", "judge"):
-        trained(stage_config(scale, stage, folder, options.data))
-    start = dataclasses.replace(start_in(folder, scale), classifier=None)
+def longer(measured: list[Cost], steps: int) -> int:
+    """How many times the updates of DRAKES ours have time for, at most `LONGEST`."""
     seconds = {cost.method: cost.seconds for cost in measured if cost.steps == steps}
-    longer = min(LONGEST, max(1, round(seconds[METHODS[1] + AGAIN] / seconds[METHODS[0] + AGAIN])))
-    logs: dict[str, list[dict[str, Any]]] = {}
-    for kind, times in (("drakes", 1), ("fkl", 1), ("fkl", longer)):
-        name = f"{kind}-n{steps}" + (f"-{times}-times" if times > 1 else "")
-        changes = {"agent__start__steps": steps, "frames": times * calls, "log_frames": calls // LINES}
-        logs[kind] = log.read(trained(design_config(scale, kind, changes, folder / "runs" / name, start)))
-        if kind == "fkl" and decided(steps, logs["drakes"], logs["fkl"]).rld2 is not None:
-            break
-    return decided(steps, logs["drakes"], logs["fkl"])
-
-
-def clock(records: list[dict[str, Any]]) -> list[float]:
-    """Seconds at each line of a log, without compiling: the first line counts as long as the others on average."""
-    seconds = np.array([record["seconds"] for record in records])
-    first = (seconds[-1] - seconds[0]) / max(len(seconds) - 1, 1)
-    return list(seconds - seconds[0] + first)
-
-
-def decided(steps: int, drakes: list[dict[str, Any]], fkl: list[dict[str, Any]]) -> Race:
-    """From the lines of both logs."""
-    late = [record["reward_median"][0] for record in drakes if record["frames"] > 0.75 * drakes[-1]["frames"]]
-    reward, times = float(np.mean(late)), clock(fkl)
-    own = [record["reward_median"][0] for record in fkl]
-    reached = next((time for time, value in zip(times, own, strict=True) if value >= reward), None)
-    return Race(steps, reward, clock(drakes)[-1], reached, max(own), times[-1])
+    return min(LONGEST, max(1, round(seconds[METHODS[1] + AGAIN] / seconds[METHODS[0] + AGAIN])))
 
 
 def reproduce(options: ReproduceConfig, console: Console) -> bool:
@@ -178,21 +127,26 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
         measured += costs(size, steps)
         write_page(folder, name, size, measured, [])
     console.print(to_rich(cost_grid(measured, name)))
-    ended: list[Race] = []
+    scale, ended = SCALES[options.scale], list[Race]()
     try:
-        for steps in size.races:
-            ended.append(race(folder, options, steps, measured))
+        for stage in ("pretrain", "oracle", "judge"):
+            trained(stage_config(scale, stage, folder, options.data))
+        for seed, steps, rival in itertools.product(range(options.seeds or scale.seeds), size.races, RIVALS):
+            ended.append(race(folder, scale, rival, steps, seed, size.calls, longer(measured, steps)))
             console.print(ended[-1].said)
             write_page(folder, name, size, measured, ended)
     except StoppedError:
         console.print("stopped; the same command goes on")
         return False
+    console.print(to_rich(race_grid(ended)))
+    console.print(f"page            {folder / 'README.md'}")
     return True
 
 
 def write_page(folder: Path, name: str, size: Size, measured: list[Cost], ended: list[Race]) -> None:
-    said = [to_markdown(cost_grid(measured, name)), *(f"- {race.said}" for race in ended)]
-    write_text(folder / "README.md", "\n".join(["# dna-cost\n", *said]) + "\n")
+    grids = [cost_grid(measured, name), *([race_grid(ended)] if ended else [])]
+    made = f"Made by `rld2 reproduce dna-cost --scale {name.rpartition(' ')[2]}`.\n"
+    write_text(folder / "README.md", "\n".join(["# dna-cost\n", made, *map(to_markdown, grids)]))
     record: dict[str, Any] = {"size": size._asdict(), "machine": machine()}
     record["costs"] = [cost._asdict() for cost in measured]
     record["races"] = [race._asdict() for race in ended]

@@ -1,0 +1,100 @@
+"""How long RL-D2 takes to the median reward that DRAKES ends with, from the same model, oracle and reverse steps."""
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rld2.report.grid import Cell, Grid
+from rld2.runner import log
+from rld2.studies.dna_stages import Scale, design_config, start_in, trained
+
+RIVALS = {"DRAKES": "drakes", "DRAKES with KL": "drakes-kl"}  # and their presets
+LINES = 25  # of the log of a race in which RL-D2 asks for as many rewards as DRAKES
+
+
+class Race(NamedTuple):
+    """One after the other. Rewards are medians of a group, as the tuning oracle has them; seconds do not contain
+    compiling."""
+
+    rival: str
+    steps: int
+    seed: int
+    reward: float  # DRAKES's, over its last quarter
+    drakes: float  # seconds of its run
+    rld2: float | None  # seconds until RL-D2's groups have that reward; None: they never did
+    best: float  # RL-D2's greatest
+    given: float  # seconds of RL-D2's run
+
+    @property
+    def ratio(self) -> float:
+        """DRAKES's time by ours; if ours never got there, the ratio is less than this one."""
+        return self.drakes / (self.given if self.rld2 is None else self.rld2)
+
+    @property
+    def said(self) -> str:
+        if self.rld2 is None:
+            end = f"RL-D2 did not reach it in {self.given:.0f} s; its greatest was {self.best:.3f}."
+        else:
+            end = f"RL-D2 reached it in {self.rld2:.0f} s: {self.rival} took {self.ratio:.2f} times as long."
+        begin = f"{self.rival}, N = {self.steps}, seed {self.seed}"
+        return f"{begin}: final median reward {self.reward:.3f} after {self.drakes:.0f} s. {end}"
+
+
+def race(folder: Path, scale: Scale, rival: str, steps: int, seed: int, calls: int, longer: int) -> Race:
+    """RL-D2 asks for as many rewards as DRAKES; if it does not get there, for `longer` times as many."""
+    start = dataclasses.replace(start_in(folder, scale), classifier=None)
+
+    def records(kind: str, times: int) -> list[dict[str, Any]]:
+        name = f"{kind}-n{steps}-seed{seed}" + (f"-{times}-times" if times > 1 else "")
+        changes = {"agent__start__steps": steps, "frames": times * calls, "log_frames": calls // LINES}
+        return log.read(trained(design_config(scale, kind, changes, folder / "runs" / name, start, seed)))
+
+    drakes = records(RIVALS[rival], 1)
+    ended = decided(rival, steps, seed, drakes, records("fkl", 1))
+    if ended.rld2 is None and longer > 1:
+        ended = decided(rival, steps, seed, drakes, records("fkl", longer))
+    return ended
+
+
+def clock(records: list[dict[str, Any]]) -> list[float]:
+    """Seconds at each line of a log, without compiling: the first line counts as long as the others on average."""
+    seconds = np.array([record["seconds"] for record in records])
+    first = (seconds[-1] - seconds[0]) / max(len(seconds) - 1, 1)
+    return list(seconds - seconds[0] + first)
+
+
+def decided(rival: str, steps: int, seed: int, drakes: list[dict[str, Any]], fkl: list[dict[str, Any]]) -> Race:
+    """From the lines of both logs."""
+    late = [record["reward_median"][0] for record in drakes if record["frames"] > 0.75 * drakes[-1]["frames"]]
+    reward, times = float(np.mean(late)), clock(fkl)
+    own = [record["reward_median"][0] for record in fkl]
+    reached = next((time for time, value in zip(times, own, strict=True) if value >= reward), None)
+    return Race(rival, steps, seed, reward, clock(drakes)[-1], reached, max(own), times[-1])
+
+
+def race_grid(ended: Sequence[Race]) -> Grid:
+    """A row for every rival and N; in its cells one number a seed."""
+    rows = []
+    for rival, steps in dict.fromkeys((race.rival, race.steps) for race in ended):
+        races = [race for race in ended if (race.rival, race.steps) == (rival, steps)]
+        middle = sorted(races, key=lambda race: race.ratio)[(len(races) - 1) // 2]  # a race: it may be a bound
+        ours = [f"{race.rld2:.0f}" if race.rld2 is not None else f"> {race.given:.0f}" for race in races]
+        rows.append(
+            (
+                Cell(f"{rival}, N = {steps}"),
+                Cell(", ".join(f"{race.reward:.2f}" for race in races)),
+                Cell(f"{statistics.median(race.drakes for race in races):.0f}"),
+                Cell(", ".join(ours)),
+                Cell(("< " if middle.rld2 is None else "") + f"{middle.ratio:.2f}"),
+            )
+        )
+    header = ("rival", "its final median reward", "its seconds", "RL-D2's seconds to it", "ratio")
+    notes = (
+        "A number for each seed; the rival's seconds and the ratio are medians over seeds (of two, the lower ratio).",
+        "Rewards are the tuning oracle's, over a group; >: RL-D2 did not get there in so many seconds.",
+    )
+    return Grid("Time to the rival's final median reward", header, tuple(rows), notes)
