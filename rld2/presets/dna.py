@@ -45,7 +45,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     ridge, keep = (1.0, 0.0) if synthetic else (2.0, 1.0)
     oracle = OracleConfig(data, "tuning", network, optimiser, ridge=ridge, keep=keep)
     pretrain = PretrainConfig(data, SMALL)
-    finetune = FinetuneConfig(start)
+    finetune = FinetuneConfig(start, batch_size=16)
     if not synthetic:  # at the rate of synthetic data and without an anchor, designs become alike (docs/dna.md)
         slower = OptimiserConfig(1e-3, final_share=0.1, max_gradient_norm=1.0)
         finetune = FinetuneConfig(start, optimiser=slower, anchor=0.1, epochs=8)

@@ -1,6 +1,7 @@
 """What RL-D2 and DRAKES cost at the same batch, model, length and reward, by the number N of reverse steps: memory and
 time of an update, and races to the median reward that DRAKES ends with."""
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from rld2.bench.timing import blocking, interleave
 from rld2.domains.sequences import SequenceDomain
 from rld2.networks.heads import Backbone
 from rld2.networks.oracle import OracleNetwork, OracleNetworkConfig, Scale, TuningOracle
+from rld2.presets import preset
 from rld2.report.grid import Cell, Grid, to_markdown, to_rich
 from rld2.runner.compare import write_text
 from rld2.runner.dataset_loop import build_dataset
@@ -47,7 +49,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "demo": Size(60, 32, 24, 4, (8, 16, 32), (8, 16, 32), 6_400, 3),
+    "demo": Size(60, 32, 24, 4, (8, 16, 32, 64, 128), (8, 16, 32), 6_400, 3),
     "two-core": Size(200, 32, 48, 5, (16, 32, 64, 128), (16,), 3_200, 3),
     "paper": Size(200, 32, 128, 20, (16, 32, 64, 128), (32, 64, 128), 512_000, 3),
 }
@@ -60,7 +62,7 @@ class Cost(NamedTuple):
     seconds: float  # of one update, the median
 
 
-def loops_of(size: Size, steps: int) -> dict[str, Loop]:
+def loops_of(size: Size, steps: int, finetune: FinetuneConfig) -> dict[str, Loop]:
     """One update each: drawing a group and learning from it, all sequences of a batch at once (in pieces, RL-D2 needs
     less). Weights are random: costs do not depend on them."""
     complement = tuple(int(x) for x in DNA.complement)
@@ -72,17 +74,17 @@ def loops_of(size: Size, steps: int) -> dict[str, Loop]:
         denoiser = Backbone("convolutional", size.width, size.layers, recompute=again)
         config = PolicyConfig(steps=steps, denoiser=denoiser, embedding=16)
         model = Policy(jax.random.key(0), domain.spec, config)
-        ours = make_finetune(FinetuneConfig(Start(), piece=0), domain.spec, 1, model)
+        ours = make_finetune(dataclasses.replace(finetune, start=Start(), piece=0), domain.spec, 1, model)
         theirs = make_drakes(DrakesConfig(Start(), rematerialise=again), domain.spec, 1, model, reward)
         loops[METHODS[0] + suffix] = build(domain, ours, 1)
         loops[METHODS[1] + suffix] = build_dataset(nothing_to_draw(1), theirs, 1)
     return loops
 
 
-def costs(size: Size, steps: int) -> list[Cost]:
+def costs(size: Size, steps: int, finetune: FinetuneConfig) -> list[Cost]:
     calls: dict[str, tuple[Callable[[], Any], int]] = {}
     memory: dict[str, float] = {}
-    for name, loop in loops_of(size, steps).items():
+    for name, loop in loops_of(size, steps, finetune).items():
         state = loop.init(jnp.stack([jax.random.key(0)]))
         program = jax.jit(loop.advance).lower(state).compile()  # without donation: it is called with one state again
         analysis = program.memory_analysis()
@@ -122,9 +124,10 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
     console.print(f"dna-cost: batch {size.batch}, {size.length} letters, {size.layers} layers of width {size.width}")
     if options.plan:
         return True
-    measured: list[Cost] = []
+    measured, finetune = list[Cost](), preset(f"dna/{SCALES[options.scale].data}/fkl").agent
+    assert isinstance(finetune, FinetuneConfig)
     for steps in size.steps:
-        measured += costs(size, steps)
+        measured += costs(size, steps, finetune)
         write_page(folder, name, size, measured, [])
     console.print(to_rich(cost_grid(measured, name)))
     scale, ended = SCALES[options.scale], list[Race]()
