@@ -85,7 +85,8 @@ class Sample:
     every: int = 1
     """Particles are weighed in one of so many reverse steps: fewer rewards."""
     oracle: Path | None = None
-    """Run of the oracle that guides, role tuning."""
+    """What guides: the run of an oracle, role tuning, or a function package.module:function of letters' probabilities
+    that is marked `relaxed = True`."""
     index: int = 0
     """Which of the run's seeds."""
     seed: int = 0

@@ -33,33 +33,39 @@ STAGES = {
 TINY = Scale("synthetic", STAGES, calls=64, samples=20, seeds=1, steps=3)
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose stages are trained by the first study in it."""
+    return tmp_path_factory.mktemp("study")
+
+
 @pytest.mark.dna
-def test_a_table_from_its_stages_to_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_table_from_its_stages_to_its_page(study: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(SCALES, "demo", TINY)
     screen = io.StringIO()
     methods = [
         m for m in dna.methods_of_table(TINY) if m.name in ("pretrained", "RL-D2 fkl, budget 2", "cg, strength 1")
     ]
     monkeypatch.setitem(dna.TABLES, "dna-table", lambda _: iter(methods))
-    options = ReproduceConfig("dna-table", "demo", out=tmp_path, jobs=1)
+    options = ReproduceConfig("dna-table", "demo", out=study, jobs=1)
     assert dna.reproduce(options, Console(file=screen, width=200))
-    record = json.loads((tmp_path / "results.json").read_text())
+    record = json.loads((study / "results.json").read_text())
     calls = {row["method"]: row["reward_calls"] for row in record["results"]}
     assert calls == {"pretrained": 0, "RL-D2 fkl, budget 2": 64, "cg, strength 1": 20 * 3}
     assert {row["made_by"]["steps"] for row in record["results"]} == {3}
-    page = (tmp_path / "README.md").read_text()
+    page = (study / "README.md").read_text()
     assert all(method.name in page for method in methods)
-    assert (tmp_path / "tradeoff.png").is_file()
+    assert (study / "tradeoff.png").is_file()
 
-    log = tmp_path / "runs" / "pretrain" / "log.jsonl"
+    log = study / "runs" / "pretrain" / "log.jsonl"
     before = log.read_bytes()
     assert dna.reproduce(options, Console(file=screen, width=200))  # nothing is done twice
     assert log.read_bytes() == before
 
-    lines = (tmp_path / "runs" / "rl-d2-fkl--budget-2-seed0" / "log.jsonl").read_text().splitlines()
+    lines = (study / "runs" / "rl-d2-fkl--budget-2-seed0" / "log.jsonl").read_text().splitlines()
     assert all("reward_median" in json.loads(line) for line in lines)  # what a race is decided by
 
-    result = tmp_path / "results" / "rl-d2-fkl--budget-2-seed0.json"
+    result = study / "results" / "rl-d2-fkl--budget-2-seed0.json"
     changed = json.loads(result.read_text()) | {"made_by": {}}
     result.write_text(json.dumps(changed))
     with pytest.raises(ValueError, match="is of other settings"):
@@ -171,8 +177,10 @@ def test_a_lost_race_is_given_as_many_updates_as_drakes_had_time_for():
 def test_a_race_is_decided_by_the_logs():
     drakes, fkl = lines(30.0, 10.0, 0.0, 5.0, 1.0, 2.0), lines(20.0, 2.0, 1.0, 1.5, 2.5, 3.0)
     won = decided("DRAKES", 64, 0, drakes, fkl)
-    assert won == ("DRAKES", 64, 0, 2.0, 40.0, 6.0, 3.0, 8.0)
-    assert won.said.endswith("RL-D2 reached it in 6 s: DRAKES took 6.67 times as long.")
+    assert won == ("DRAKES", 64, 0, 2.0, 20.0, 40.0, 6.0, 3.0, 8.0)
+    assert won.said.endswith("RL-D2 reached it in 6 s: DRAKES took 3.33 times as long.")
+    same = decided("DRAKES", 64, 0, drakes, drakes)
+    assert same.ratio == 1.0
     lost = decided("DRAKES", 64, 1, drakes, fkl[:2])
     assert "did not reach" in lost.said
 
@@ -180,18 +188,18 @@ def test_a_race_is_decided_by_the_logs():
         (row,) = race_grid(races).rows
         return [cell.text for cell in row]
 
-    assert shown(won, lost, won) == ["DRAKES, N = 64", "2.00, 2.00, 2.00", "40", "6, > 4, 6", "6.67"]
-    assert shown(won, lost._replace(given=80.0))[-1] == "< 0.50"
+    assert shown(won, lost, won) == ["DRAKES, N = 64", "2.00, 2.00, 2.00", "40", "20, 20, 20", "6, > 4, 6", "3.33"]
+    assert shown(won, lost._replace(given=80.0))[-1] == "< 0.25"
 
 
 @pytest.mark.dna
-def test_costs_and_races_from_their_stages_to_their_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_costs_and_races_from_their_stages_to_their_page(study: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(SCALES, "demo", TINY)
     monkeypatch.setattr(dna_races, "LINES", 2)
     monkeypatch.setitem(dna_cost.SIZES, "demo", dna_cost.Size(20, 16, 4, 1, (3,), (3,), 64, 1))
-    assert dna.reproduce(ReproduceConfig("dna-cost", "demo", out=tmp_path), Console(file=io.StringIO(), width=200))
-    record = json.loads((tmp_path / "results.json").read_text())
+    assert dna.reproduce(ReproduceConfig("dna-cost", "demo", out=study), Console(file=io.StringIO(), width=200))
+    record = json.loads((study / "results.json").read_text())
     assert [cost["method"] for cost in record["costs"]] == [*METHODS, *(method + AGAIN for method in METHODS)]
     assert [(race["rival"], race["seed"]) for race in record["races"]] == [(rival, 0) for rival in dna_races.RIVALS]
-    page = (tmp_path / "README.md").read_text()
+    page = (study / "README.md").read_text()
     assert all(title in page for title in ("| RL-D2 fkl, N = 3 |", "| DRAKES with KL, N = 3 |"))

@@ -50,6 +50,8 @@ class OracleConfig:
         if self.ridge <= 0.0:
             raise ValueError(f"ridge must be positive, got {self.ridge}")
         checks.shares(self, "keep")
+        checks.shares(self, "average_rate", zero=False)
+        checks.at_least(1, self, "batch_size")
 
     @property
     def fold(self) -> int:

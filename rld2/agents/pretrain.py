@@ -49,6 +49,7 @@ class PretrainConfig:
         if not 0.0 < self.active_share < 1.0 or not 0.0 <= self.unknown_share < 1.0:
             raise ValueError(f"shares must be in (0, 1), got {self.active_share} and {self.unknown_share}")
         checks.at_least(0, self, "piece")
+        checks.at_least(1, self, "batch_size")
         if self.policy.lstm:
             raise ValueError(f"a model of sequences has no memory of steps, policy.lstm must be 0, got {self.policy}")
 

@@ -1,7 +1,8 @@
 """Designing a sequence as an environment: one step, the whole sequence is the action, its score is the reward."""
 
 import importlib
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -48,14 +49,24 @@ class BlackBox:
 
 
 def function_named(name: str) -> Scores:
-    """A function by "package.module:function"."""
+    """A function by "package.module:function"; modules in the current folder are found too."""
     module, _, attribute = name.partition(":")
+    if "" not in sys.path:
+        sys.path.append("")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module), attribute)
+        if not callable(found):
+            raise ValueError(f"{found!r} cannot be called")
+        return found
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"reward {name!r} must be 'oracle', 'true' or a Python function as package.module:function ({error})"
         ) from error
+
+
+def reward_from(function: Any, vocabulary: Vocabulary) -> Differentiable | BlackBox:
+    """A user's function: of strings, or, where its attribute `relaxed` is true, of letters' probabilities in JAX."""
+    return function if getattr(function, "relaxed", False) else BlackBox(function, vocabulary)
 
 
 class SequenceDomain:
@@ -85,6 +96,12 @@ class SequenceDomain:
         if not isinstance(self.reward, BlackBox):
             return {}
         return {"reward_asked": self.reward.asked, "reward_calls": self.reward.calls}
+
+    def go_on(self, record: Mapping[str, Any]) -> None:
+        """Counters continue those of a log's last line; what was asked before that is not known any more."""
+        if isinstance(self.reward, BlackBox):
+            self.reward.asked = sum(record.get("reward_asked", [0]))
+            self.reward.calls = sum(record.get("reward_calls", [0]))
 
     def _observation(self) -> Any:
         shape = (self.spec.num_envs, *self.spec.observation.shape)

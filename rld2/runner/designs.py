@@ -20,7 +20,7 @@ from rld2.diffusion.guidance import classifier_free, reward_guided
 from rld2.diffusion.particles import particles
 from rld2.diffusion.sample import Sampler, sample, sampler_named
 from rld2.diffusion.schedule import Schedule
-from rld2.domains.sequences import Differentiable, SequenceDomain
+from rld2.domains.sequences import Differentiable, SequenceDomain, function_named
 from rld2.networks.oracle import check_tuning
 from rld2.runner import run
 from rld2.runner.config import SequenceConfig, TrainConfig
@@ -49,7 +49,8 @@ class Guide:
     def __post_init__(self) -> None:
         if self.kind not in GUIDES:
             raise ValueError(f"guide must be one of {list(GUIDES)}, got {self.kind!r}")
-        if self.strength < 0.0 or (self.kind in ("smc", "tds") and self.strength == 0.0):
+        least = 0.0 if self.kind in ("smc", "tds") else -1e-9
+        if not least < self.strength < float("inf"):
             raise ValueError(f"strength must be positive, got {self.strength}")
         checks.at_least(1, self, "particles", "every")
 
@@ -92,7 +93,7 @@ def draw(
     guide: Guide | None = None,
     oracle: Path | None = None,
 ) -> Int[np.ndarray, "n k"]:
-    """`number` sequences of the run; `oracle` is what guides, a run of role tuning."""
+    """`number` sequences of the run; `oracle` is what guides: a run of role tuning, or package.module:function."""
     if isinstance(source.config.agent, OracleConfig):
         raise ValueError("an oracle judges sequences and makes none; sample from a pretrained or a design's run")
     how = ActSpec(None if sampler is None else sampler_named(sampler), steps)
@@ -104,11 +105,28 @@ def draw(
     else:
         if not isinstance(source.learned, Policy):
             raise ValueError("only diffusion models can be guided; this run is a search")
-        reward = check_tuning(run.open_run(oracle).learned) if oracle is not None else None
+        reward = None if oracle is None else guiding(oracle, source)
         program = _guided(source, how, guide, reward)
     key = jax.random.key(seed)
     chunks = [np.asarray(program(jax.random.fold_in(key, i))) for i in range(-(-number // at_once))]
     return np.concatenate(chunks)[:number].astype(np.int32)
+
+
+def guiding(oracle: Path, source: Run) -> Differentiable:
+    """A run of role tuning that reads the same letters, or a user's function that can be differentiated."""
+    if ":" in str(oracle) and not oracle.exists():
+        function: Any = function_named(str(oracle))
+        if not getattr(function, "relaxed", False):
+            raise ValueError(
+                f"guidance needs a reward of letters' probabilities, written in JAX and marked `relaxed = True`; "
+                f"{oracle} is of strings (docs/dna.md)"
+            )
+        return function
+    found = run.open_run(oracle)
+    letters = found.agent.data.vocabulary.letters if isinstance(found.agent, OracleConfig) else None
+    if letters not in (None, source.vocabulary.letters):
+        raise ValueError(f"the model writes the letters {source.vocabulary.letters}, {oracle} reads {letters}")
+    return check_tuning(found.learned)
 
 
 def _nothing_said(source: Run, number: int) -> Float[Array, "n c"]:

@@ -72,8 +72,7 @@ def judge_run(source: Run, number: int, seed: int, sampler: str | None = None, s
         return judge_model(agent, source.learned, tokens)
     assert isinstance(agent, DESIGNS)
     base = run.open_run(agent.start.pretrained)
-    rows = judge_design(tokens, base.agent, base.learned, agent.start, own_reward(source.setup.domain))
-    return [*rows, row("reward calls", float(source.config.frames), "asked for while learning")]
+    return judge_design(tokens, base.agent, base.learned, agent.start, own_reward(source.setup.domain))
 
 
 def judge_design(
@@ -91,7 +90,8 @@ def judge_design(
         rows.append(row("reward, own function (median)", metrics.median(own(tokens))))
     if data.name == "synthetic":
         rows.append(row("reward, true (median)", metrics.median(synthetic.activity(tokens))))
-    likely = likelihoods(pretrained, tokens[:DESIGNED], pretraining.classes)
+    some = np.random.default_rng(0).permutation(len(tokens))[:DESIGNED]  # a population comes best first
+    likely = likelihoods(pretrained, tokens[some], pretraining.classes)
     rows.append(row("log-likelihood (median)", metrics.median(likely), f"of {len(likely)} sequences, 128 steps"))
     rows += _likeness(tokens, data) + _cell_type(tokens, data, start.classifier)
     return [
@@ -172,17 +172,21 @@ def score(
     source = opened(folder) if source is None else source
     with console.status(f"drawing and judging {number:,} sequences ..."):
         rows = judge_run(source, number, seed, sampler, steps)
-        rows += _calls(folder)
+        rows += _calls(folder, source.config.agent)
     console.print(table(rows, source.config.name))
     record = {"run": source.config.name, "samples": number, "sampler": sampler, "steps": steps, "rows": rows}
     (out or folder / "evaluation.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return rows
 
 
-def _calls(folder: Path) -> list[Row]:
-    """How often a user's function was asked, by the end of the log; nothing where there is none."""
+def _calls(folder: Path, agent: Any) -> list[Row]:
+    """Rewards a design has asked for by the end of its log, and how often a user's function was called for them."""
+    if not isinstance(agent, DESIGNS):
+        return []
     last = (log.read(folder) or [{}])[-1]
-    return [row("  of different sequences", calls, "asked once for each") for calls in last.get("reward_calls", [])]
+    asked = row("reward calls", float(last.get("frames", 0)), "asked for while learning")
+    own = last.get("reward_calls", [])
+    return [asked, *(row("  of different sequences", calls, "asked once for each") for calls in own)]
 
 
 def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:

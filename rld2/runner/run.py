@@ -73,6 +73,7 @@ def check_start(agent: Any) -> None:
     if not isinstance(agent, DESIGNS):
         return
     start = agent.start
+    letters = _letters(start.pretrained)
     for name, folder, role in (("judge", start.judge, "evaluation"), ("classifier", start.classifier, "classifier")):
         if folder is None:
             continue
@@ -84,6 +85,9 @@ def check_start(agent: Any) -> None:
         found = read_config(folder).agent
         if not isinstance(found, OracleConfig) or found.role != role:
             raise ValueError(f"start.{name} {folder} is not of the role {role!r}; a preset dna/.../{name} makes one")
+        _check_letters(letters, start.pretrained, folder, f"--agent.start.{name}")
+    if start.reward == "oracle":
+        _check_letters(letters, start.pretrained, start.oracle, "--agent.start.oracle")
     if start.judge is not None and start.reward == "oracle" and (start.oracle / CONFIG).is_file():
         tuned, judged = (getattr(read_config(folder).agent, "data", None) for folder in (start.oracle, start.judge))
         if tuned != judged:
@@ -91,6 +95,20 @@ def check_start(agent: Any) -> None:
                 f"{start.oracle} and {start.judge} learned from different data: one may have seen what the other is "
                 f"tested on; train both on the same, of which each takes its own half"
             )
+
+
+def _letters(folder: Path) -> str | None:
+    """Of the data of a run, if it is one."""
+    data = getattr(read_config(folder).agent, "data", None) if (folder / CONFIG).is_file() else None
+    return None if data is None else data.vocabulary.letters
+
+
+def _check_letters(letters: str | None, pretrained: Path, other: Path, option: str) -> None:
+    found = _letters(other)
+    if letters is not None and found is not None and letters != found:
+        raise ValueError(
+            f"{pretrained} writes the letters {letters}, {other} reads {found}; name a run of the same with {option}"
+        )
 
 
 def open_run(folder: Path) -> Opened:

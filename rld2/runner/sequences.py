@@ -15,7 +15,7 @@ from rld2.agents.policy import Policy
 from rld2.agents.pretrain import PretrainConfig, make_pretrain
 from rld2.agents.search import SearchConfig, make_search
 from rld2.domains.registry import DomainConfig
-from rld2.domains.sequences import BlackBox, Differentiable, Scores, SequenceDomain, function_named
+from rld2.domains.sequences import BlackBox, Differentiable, Scores, SequenceDomain, function_named, reward_from
 from rld2.networks.oracle import TuningOracle, check_tuning
 from rld2.runner.config import SequenceConfig
 from rld2.runner.dataset_loop import build_dataset
@@ -151,7 +151,7 @@ def reward_of(start: Start, data: DataConfig, open_run: Open) -> Differentiable 
         if data.name != "synthetic":
             raise ValueError(f"the true reward is known for synthetic data only, these are {data.name!r}")
         return synthetic.activity_of
-    return BlackBox(_missing if start.reward == OWN else function_named(start.reward), data.vocabulary)
+    return reward_from(_missing if start.reward == OWN else function_named(start.reward), data.vocabulary)
 
 
 def _missing(sequences: Any) -> Any:
@@ -180,15 +180,23 @@ def _design(
     function: Scores | None,
 ) -> Parts:
     data, vocabulary, pretrained, classes = opened_design(agent.start, open_run)
-    reward = reward_of(agent.start, data, open_run) if function is None else BlackBox(function, vocabulary)
+    reward = reward_of(agent.start, data, open_run) if function is None else reward_from(function, vocabulary)
     place = SequenceDomain(domain.name, vocabulary, pretrained.action.length, domain.num_envs, reward, classes)
     iterations = max(1, log_frames // domain.num_envs)
     if isinstance(agent, DrakesConfig):
         if isinstance(reward, BlackBox):
-            raise ValueError("DRAKES back-propagates through the reward: it needs an oracle or the true function")
+            raise ValueError(
+                "DRAKES back-propagates through the reward: it needs an oracle, the true function, or a function of "
+                "letters' probabilities marked `relaxed = True` (docs/dna.md)"
+            )
         learner = make_drakes(agent, place.spec, frames, pretrained, reward)
         return Parts(place, learner, build_dataset(nothing_to_draw(classes), learner, iterations))
     if isinstance(agent, FinetuneConfig):
+        if agent.divergence == "rkl" and pretrained.sampler.kind != "ancestral":
+            raise ValueError(
+                f"reverse KL learns from ratios of ancestral steps, {agent.start.pretrained} draws with "
+                f"{pretrained.sampler.kind!r}; tune it with forward KL, or pretrain with policy.sampler.kind ancestral"
+            )
         symmetric = vocabulary.has_strands and isinstance(reward, TuningOracle)  # which reads both strands alike
         complement = jnp.asarray(vocabulary.complement) if symmetric else None
         learner = make_finetune(agent, place.spec, frames, pretrained, complement)

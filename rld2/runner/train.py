@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from rld2.domains.registry import AnyEnv
-from rld2.domains.sequences import Scores
+from rld2.domains.sequences import Scores, SequenceDomain
 from rld2.runner import checkpoint, log, run
 from rld2.runner.config import SequenceConfig, TrainConfig
 from rld2.runner.handover import Relay
@@ -93,8 +93,12 @@ def train(
                 setup.loop.close()
                 return Trained(folder, done, False, setup, state, stop)
         frames = saved = int(np.mean(state.frames))
-        started, stop = time.monotonic(), None
-        relay = Relay(config, folder, phase, [] if anew else log.read(folder))
+        earlier = [] if anew else log.read(folder)
+        before = earlier[-1] if earlier else {}
+        started, stop = time.monotonic() - before.get("seconds", 0.0), None  # a continued run's clock goes on
+        if isinstance(setup.domain, SequenceDomain):
+            setup.domain.go_on(before)
+        relay = Relay(config, folder, phase, earlier)
         while frames < config.frames:
             state, metrics = setup.loop.advance(state)
             frames = int(np.mean(state.frames))

@@ -58,7 +58,7 @@ SIZES = {
 class Cost(NamedTuple):
     method: str
     steps: int
-    megabytes: float  # of the compiled update's scratch memory
+    megabytes: float  # of the compiled update: scratch and state
     seconds: float  # of one update, the median
 
 
@@ -74,7 +74,8 @@ def loops_of(size: Size, steps: int, finetune: FinetuneConfig) -> dict[str, Loop
         denoiser = Backbone("convolutional", size.width, size.layers, recompute=again)
         config = PolicyConfig(steps=steps, denoiser=denoiser, embedding=16)
         model = Policy(jax.random.key(0), domain.spec, config)
-        ours = make_finetune(dataclasses.replace(finetune, start=Start(), piece=0), domain.spec, 1, model)
+        same = dataclasses.replace(finetune, start=Start(), batch_size=size.batch, piece=0)
+        ours = make_finetune(same, domain.spec, 1, model)
         theirs = make_drakes(DrakesConfig(Start(), rematerialise=again), domain.spec, 1, model, reward)
         loops[METHODS[0] + suffix] = build(domain, ours, 1)
         loops[METHODS[1] + suffix] = build_dataset(nothing_to_draw(1), theirs, 1)
@@ -88,10 +89,15 @@ def costs(size: Size, steps: int, finetune: FinetuneConfig) -> list[Cost]:
         state = loop.init(jnp.stack([jax.random.key(0)]))
         program = jax.jit(loop.advance).lower(state).compile()  # without donation: it is called with one state again
         analysis = program.memory_analysis()
-        memory[name] = analysis.temp_size_in_bytes / 1e6 if analysis is not None else float("nan")
+        memory[name] = float("nan") if analysis is None else _bytes(analysis) / 1e6
         calls[name] = (blocking(program, state), 1)
     timings = interleave(calls, size.repeats)
     return [Cost(name, steps, memory[name], timings[name].median) for name in calls]
+
+
+def _bytes(analysis: Any) -> int:
+    """Scratch and state (weights, RL-D2's remembered chains), once where the new one takes the place of the old."""
+    return analysis.temp_size_in_bytes + analysis.argument_size_in_bytes
 
 
 def cost_grid(measured: list[Cost], title: str) -> Grid:
@@ -107,7 +113,10 @@ def cost_grid(measured: list[Cost], title: str) -> Grid:
         )
         for cost in measured
     )
-    notes = ("Memory: scratch of the compiled update. Times: medians of interleaved rounds; an update has one group.",)
+    notes = (
+        "Memory: scratch and state of the compiled update.",
+        "Times: medians of interleaved rounds; an update has one group.",
+    )
     return Grid(title, ("method", "MB", "ratio", "ms an update", "ratio"), rows, notes)
 
 

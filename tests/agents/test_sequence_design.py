@@ -1,6 +1,8 @@
 """Pretraining, fine-tuning and search on sequences so short that everything can be enumerated."""
 
 import dataclasses
+import sys
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +14,7 @@ import pytest
 from rld2.agents.drakes import DrakesConfig, make_drakes
 from rld2.agents.finetune import FinetuneConfig, Start, make_finetune, other_strand
 from rld2.agents.optimise import OptimiserConfig
+from rld2.agents.oracle import OracleConfig
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood, make_pretrain
 from rld2.agents.search import SearchConfig, _first_of_each, make_search
@@ -19,11 +22,12 @@ from rld2.diffusion.elbo import elbo_exact
 from rld2.diffusion.pairs import all_pairs
 from rld2.diffusion.sample import Sampler
 from rld2.diffusion.schedule import Schedule
-from rld2.domains.sequences import BlackBox, SequenceDomain, function_named
+from rld2.domains.sequences import BlackBox, SequenceDomain, function_named, reward_from
 from rld2.losses.kl import step_terms
 from rld2.losses.temperature import TemperatureConfig
 from rld2.networks.heads import Backbone
 from rld2.runner.dataset_loop import build_dataset
+from rld2.runner.designs import Guide
 from rld2.runner.loop import build
 from rld2.runner.sequences import nothing_to_draw, rows_of
 from rld2.sequences.vocabulary import DNA
@@ -312,3 +316,36 @@ def test_mistakes():
     with pytest.raises(ValueError, match="must be 'oracle', 'true' or a Python function"):
         function_named("no.such:thing")
     assert function_named("math:sqrt")
+    with pytest.raises(ValueError, match="cannot be called"):
+        function_named("math:pi")
+    assert_refused(PretrainConfig(), "batch_size", 0, "batch_size must be 1 or more, got 0")
+    assert_refused(OracleConfig(), "batch_size", 0, "batch_size must be 1 or more, got 0")
+    assert_refused(OracleConfig(), "average_rate", -3.0, r"average_rate must be in \(0, 1\], got -3.0")
+    for strength in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="strength must be positive"):
+            Guide("cg", strength)
+    with pytest.raises(ValueError, match="strength must be positive"):
+        Guide("smc", 0.0)
+
+
+def test_a_function_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "my_reward_here.py").write_text("def score(sequences):\n    return [0.0 for _ in sequences]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [entry for entry in sys.path if entry])
+    assert function_named("my_reward_here:score")(["A"]) == [0.0]
+
+
+def test_a_users_reward_of_letters_can_be_differentiated_one_of_strings_is_a_black_box():
+    def letters(x: jax.Array) -> jax.Array:
+        return reward(x)
+
+    assert isinstance(reward_from(letters, DNA), BlackBox)
+    letters.relaxed = True  # pyright: ignore[reportFunctionMemberAccess]
+    assert reward_from(letters, DNA) is letters
+
+
+def test_the_counters_of_a_continued_run_go_on():
+    place = SequenceDomain("test", DNA, LENGTH, 2, BlackBox(lambda s: [0.0 for _ in s], DNA))
+    place.go_on({"reward_asked": [100], "reward_calls": [70]})
+    place.step(None, DNA.encode_all(["GGAA", "GGAA"]), key(0))
+    assert place.counters == {"reward_asked": 102, "reward_calls": 71}
