@@ -91,8 +91,12 @@ def evaluate(arguments: Sequence[str]) -> None:
     if isinstance(config.agent, SequenceConfig):
         from rld2.runner.judge import score as score_sequences
 
-        score_sequences(options.run, episodes, options.sampler, options.steps, options.seed, console, out=options.out)
+        _check_best(options.best, sampler=options.sampler, steps=options.steps)
+        how = (options.sampler, options.steps, options.seed)
+        score_sequences(options.run, episodes, *how, console, out=options.out, best=options.best)
         return
+    if options.best:
+        raise ValueError(f"--best is for designs of sequences; {options.run} plays {config.domain.name}")
     cap = config.evaluation_step_cap if options.step_cap is None else cap
     score(options.run, episodes, cap, options.sampler, options.steps, options.seed, console, out=options.out)
 
@@ -135,7 +139,7 @@ def export(arguments: Sequence[str]) -> None:
 
 
 def sample(arguments: Sequence[str]) -> None:
-    from rld2.runner.designs import Guide, draw, opened
+    from rld2.runner.designs import Guide, best_of, draw, opened
     from rld2.sequences.files import write_fasta
 
     options = tyro.cli(Sample, args=list(arguments), prog="rld2 sample")
@@ -143,6 +147,17 @@ def sample(arguments: Sequence[str]) -> None:
     _check_sampler(options.sampler)
     guide = Guide(options.guide, options.strength, options.particles, options.every)
     source = opened(options.run, options.index)
+    name = source.config.name.replace("/", "-")
+    if options.best:
+        led = None if guide.kind == "none" else guide.kind
+        _check_best(True, sampler=options.sampler, steps=options.steps, guide=led, oracle=options.oracle)
+        tokens, rewards = best_of(source, options.n)
+        path = options.out if options.out is not None else options.run / "best.fasta"
+        sequences = source.vocabulary.decode(tokens)
+        write_fasta(path, sequences, [f"{name}-best-{i}" for i in range(len(sequences))], list(map(float, rewards)))
+        fewer = "" if len(sequences) == options.n else "; it keeps no more"
+        console.print(f"wrote the best {len(sequences):,} sequences, with their rewards, to {path}{fewer}")
+        return
     path = options.out if options.out is not None else options.run / "samples.fasta"
     with console.status(f"drawing {options.n:,} sequences ..."):
         tokens = draw(
@@ -154,8 +169,7 @@ def sample(arguments: Sequence[str]) -> None:
             guide=guide,
             oracle=options.oracle,
         )
-    names = [f"{source.config.name.replace('/', '-')}-{i}" for i in range(options.n)]
-    write_fasta(path, source.vocabulary.decode(tokens), names)
+    write_fasta(path, source.vocabulary.decode(tokens), [f"{name}-{i}" for i in range(options.n)])
     console.print(f"wrote {options.n:,} sequences to {path}")
 
 
@@ -195,6 +209,13 @@ def data_named(arguments: Sequence[str]) -> list[str]:
     """`--data FOLDER` is short for the path of a stage's data."""
     long = "--agent.data.path"
     return [long + a.removeprefix("--data") if a == "--data" or a.startswith("--data=") else a for a in arguments]
+
+
+def _check_best(best: bool, **drawing: object) -> None:
+    """What says how to draw says nothing about sequences that were drawn before."""
+    given = [f"--{name}" for name, value in drawing.items() if value is not None]
+    if best and given:
+        raise ValueError(f"--best reads sequences that the run has asked a reward for; leave out {', '.join(given)}")
 
 
 def _check_sampler(name: str | None) -> None:

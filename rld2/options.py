@@ -24,6 +24,8 @@ class Evaluate:
     """Reverse steps N; None: as trained."""
     seed: int = 1_000
     """Of the evaluation's randomness."""
+    best: bool = False
+    """Of a design: judge the best sequences that it asked a reward for, instead of new ones."""
     out: Path | None = None
     """File of the result; None: evaluation.json in the run folder."""
 
@@ -70,8 +72,10 @@ class Sample:
     """Run folder made by `rld2 train dna/...`: pretrained, fine-tuned or searched."""
     n: int = 1000
     """Sequences to draw."""
+    best: bool = False
+    """Of a design: no new sequences but the best that it asked a reward for (it keeps 1,000), with their rewards."""
     out: Path | None = None
-    """A .fasta file, gzipped if it ends in .gz; None: samples.fasta in the run folder."""
+    """A .fasta file, gzipped if it ends in .gz; None: samples.fasta (best.fasta) in the run folder."""
     sampler: str | None = None
     """As in `rld2 evaluate`."""
     steps: int | None = None

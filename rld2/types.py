@@ -227,3 +227,4 @@ class Agent(NamedTuple):
     update: Callable[[Any, Batch, Key[Array, ""]], Updated]
     experience: Rollout | Replay | Dataset
     carry: Callable[[int], PyTree] = lambda num_envs: None  # at the start of an episode
+    best: Callable[[Any], PyTree] | None = None  # of a design: the best actions of all, and their rewards

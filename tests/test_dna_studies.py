@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -14,7 +15,9 @@ from rld2.agents.oracle import OracleConfig
 from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import preset
 from rld2.runner.config import TrainConfig
+from rld2.runner.designs import best_of, opened
 from rld2.runner.reproduce import ReproduceConfig
+from rld2.sequences.synthetic import activity
 from rld2.studies import dna, dna_cost, dna_races, dna_stages
 from rld2.studies.dna_cost import AGAIN, METHODS, Cost, cost_grid, longer
 from rld2.studies.dna_races import decided, race_grid
@@ -51,10 +54,14 @@ def test_a_table_from_its_stages_to_its_page(study: Path, monkeypatch: pytest.Mo
     assert dna.reproduce(options, Console(file=screen, width=200))
     record = json.loads((study / "results.json").read_text())
     calls = {row["method"]: row["reward_calls"] for row in record["results"]}
-    assert calls == {"pretrained": 0, "RL-D2 fkl, budget 2": 64, "cg, strength 1": 20 * 3}
+    fkl = {"RL-D2 fkl, budget 2": 64, "RL-D2 fkl (best seen), budget 2": 64}
+    assert calls == {"pretrained": 0, **fkl, "cg, strength 1": 20 * 3}
+    best, _ = best_of(opened(study / "runs" / "rl-d2-fkl--budget-2-seed0"), 20)
+    true = {row["metric"]: row["value"] for row in record["results"][2]["rows"]}["reward, true (median)"]
+    assert true == pytest.approx(float(np.median(activity(best))))
     assert {row["made_by"]["steps"] for row in record["results"]} == {3}
     page = (study / "README.md").read_text()
-    assert all(method.name in page for method in methods)
+    assert all(row in page for method in methods for row in method.rows)
     assert (study / "tradeoff.png").is_file()
 
     log = study / "runs" / "pretrain" / "log.jsonl"

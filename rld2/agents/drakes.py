@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from rld2 import checks
+from rld2.agents.best import KEPT, Best, none_yet
 from rld2.agents.finetune import Start
 from rld2.agents.optimise import OptimiserConfig, apply_gradient
 from rld2.agents.policy import Policy
-from rld2.agents.pretrain import generator, held
+from rld2.agents.pretrain import generator, held, token_type
 from rld2.diffusion.relaxed import relaxed_step, straight_through
 from rld2.diffusion.sample import Sampler, sample
 from rld2.types import Agent, Batch, Dataset, EnvSpec, Metrics, Updated
@@ -40,6 +41,7 @@ class DrakesState(NamedTuple):
     policy: Policy
     optimiser: PyTree
     updates: Int[Array, ""]
+    best: Best
 
 
 Reward = Callable[[Float[Array, "m k v"]], Float[Array, " m"]]
@@ -54,7 +56,8 @@ def make_drakes(config: DrakesConfig, spec: EnvSpec, total_frames: int, pretrain
 
     def init(key: Key[Array, ""]) -> DrakesState:
         copy = jax.tree.map(jnp.array, pretrained, is_leaf=eqx.is_array)
-        return DrakesState(copy, optimiser.init(eqx.filter(copy, eqx.is_array)), jnp.zeros((), jnp.int32))
+        best = none_yet(KEPT, action.length, token_type(action))
+        return DrakesState(copy, optimiser.init(eqx.filter(copy, eqx.is_array)), jnp.zeros((), jnp.int32), best)
 
     def relaxed_end(
         policy: Policy, observation: Float[Array, "1 c"], key: Key[Array, ""]
@@ -96,18 +99,21 @@ def make_drakes(config: DrakesConfig, spec: EnvSpec, total_frames: int, pretrain
     def update(state: DrakesState, batch: Batch, key: Key[Array, ""]) -> Updated:
         observation = batch.data.observation[0][:1]
 
-        def loss(policy: Policy) -> tuple[Float[Array, ""], Metrics]:
+        def loss(policy: Policy) -> tuple[Float[Array, ""], tuple[Array, Array, Metrics]]:
             relaxed, away = relaxed_end(policy, observation, key)
-            gained, away = reward(straight_through(relaxed[..., :-1])), jnp.mean(away)
+            letters = straight_through(relaxed[..., :-1])
+            gained, away = reward(letters), jnp.mean(away)
             mean = jnp.mean(gained)
             metrics = {"reward": mean, "reward_median": jnp.median(gained)}
             metrics |= {"kl_to_pretrained": away} if config.anchor else {}
-            return config.anchor * away - mean, metrics
+            return config.anchor * away - mean, (jnp.argmax(letters, axis=-1), gained, metrics)
 
-        gradient, metrics = eqx.filter_grad(loss, has_aux=True)(state.policy)
+        gradient, (tokens, gained, metrics) = eqx.filter_grad(loss, has_aux=True)(state.policy)
+        best = state.best.among(tokens, gained)
+        metrics |= {"best_reward": best.reward[0]}
         share = config.optimiser.share_at(batch.frames, total_frames)
         policy, optimiser_state = apply_gradient(optimiser, state.optimiser, state.policy, gradient, share)
-        return Updated(DrakesState(policy, optimiser_state, state.updates + 1), metrics)
+        return Updated(DrakesState(policy, optimiser_state, state.updates + 1, best), metrics)
 
     return Agent(
         init=init,
@@ -115,4 +121,5 @@ def make_drakes(config: DrakesConfig, spec: EnvSpec, total_frames: int, pretrain
         act=generator(schedule.steps),
         update=update,
         experience=Dataset(number),
+        best=lambda state: state.best,
     )

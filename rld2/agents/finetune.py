@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from rld2 import checks
+from rld2.agents.best import KEPT, Best, none_yet
 from rld2.agents.optimise import OptimiserConfig, apply_gradient, mean_gradient
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import generator, held, token_type
@@ -93,6 +94,7 @@ class FinetuneState(NamedTuple):
     optimiser: PyTree
     updates: Int[Array, ""]
     remembered: Remembered
+    best: Best
 
 
 def other_strand(complement: Int[Array, " u"], chain: Int[Array, "*b k"]) -> Int[Array, "*b k"]:
@@ -120,7 +122,8 @@ def make_finetune(
         chain = jnp.zeros((number, schedule.steps + 1, spec.action.length), token_type(pretrained.action))
         nothing = Remembered(chain, jnp.zeros(number))
         optimiser_state = optimiser.init(eqx.filter(copy, eqx.is_array))
-        return FinetuneState(copy, optimiser_state, jnp.zeros((), jnp.int32), nothing)
+        best = none_yet(KEPT, spec.action.length, token_type(pretrained.action))
+        return FinetuneState(copy, optimiser_state, jnp.zeros((), jnp.int32), nothing, best)
 
     def remember(state: FinetuneState, group: Remembered) -> Remembered:
         """The newest group takes the place of the oldest; the first one that of all."""
@@ -199,14 +202,16 @@ def make_finetune(
         keys = jax.random.split(key, config.epochs + 1)
         (policy, optimiser_state), extra = jax.lax.scan(epoch, (state.policy, state.optimiser), keys[1:])
         newest = draw_pairs(keys[0], group.chain.astype(jnp.int32), config.pairs)
+        best = state.best.among(group.chain[:, -1], group.reward)
         metrics |= jax.tree.map(lambda x: x[-1], extra) | {
             "kl_to_pretrained": away(predict(policy, newest), newest),
             "reward_median": jnp.median(group.reward),
             "reward_spread": spread,
+            "best_reward": best.reward[0],
             "kl": kl_to_uniform(weights),
             "effective_samples": effective_sample_size(weights),
         }
-        return Updated(FinetuneState(policy, optimiser_state, state.updates + 1, remembered), metrics)
+        return Updated(FinetuneState(policy, optimiser_state, state.updates + 1, remembered, best), metrics)
 
     return Agent(
         init=init,
@@ -214,4 +219,5 @@ def make_finetune(
         act=generator(schedule.steps),
         update=update,
         experience=Rollout(length=1),
+        best=lambda state: state.best,
     )

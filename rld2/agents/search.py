@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from rld2 import checks
+from rld2.agents.best import Best, none_yet
 from rld2.agents.finetune import Start
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import generator, held
@@ -40,16 +41,10 @@ class SearchConfig:
 
 
 class SearchState(NamedTuple):
-    tokens: Int[Array, "p k"]  # best first
-    reward: Float[Array, " p"]  # minus infinity where no reward was asked for yet
+    best: Best
     frequency: Float[Array, "k v"]
     proposed: Int[Array, "e k"]  # the next group to be valued
     updates: Int[Array, ""]
-
-    @property
-    def known(self) -> Int[Array, ""]:
-        """How many rows hold a sequence whose reward is known."""
-        return jnp.sum(self.reward > -jnp.inf)
 
 
 def make_search(config: SearchConfig, spec: EnvSpec, total_frames: int, pretrained: Policy) -> Agent:
@@ -63,8 +58,7 @@ def make_search(config: SearchConfig, spec: EnvSpec, total_frames: int, pretrain
     def init(key: Key[Array, ""]) -> SearchState:
         """No sequence has been valued: the first group are samples of the pretrained model."""
         return SearchState(
-            tokens=jnp.zeros((config.population, length), jnp.int32),
-            reward=jnp.full(config.population, -jnp.inf),
+            best=none_yet(config.population, length),
             frequency=jnp.full((length, vocab), 1.0 / vocab),
             proposed=drawn(key),
             updates=jnp.zeros((), jnp.int32),
@@ -74,8 +68,8 @@ def make_search(config: SearchConfig, spec: EnvSpec, total_frames: int, pretrain
         number = spec.num_envs
         key_parent, key_cut, key_two, key_place, key_letter = jax.random.split(key, 5)
         # the better of two, twice: rows are sorted, so the smaller number wins
-        picked = jax.random.randint(key_parent, (2, 2, number), 0, jnp.maximum(state.known, 1))
-        mother, father = state.tokens[jnp.min(picked, axis=0)]
+        picked = jax.random.randint(key_parent, (2, 2, number), 0, jnp.maximum(state.best.known, 1))
+        mother, father = state.best.tokens[jnp.min(picked, axis=0)]
         cut = jax.random.randint(key_cut, (number, 1), 1, length)
         two = jax.random.bernoulli(key_two, config.crossover, (number, 1))
         child = jnp.where(two & (jnp.arange(length) >= cut), father, mother)
@@ -94,7 +88,7 @@ def make_search(config: SearchConfig, spec: EnvSpec, total_frames: int, pretrain
             return Acted(state.proposed)
         if config.method == "cross-entropy":
             return Acted(from_frequency(state, number, key))
-        return Acted(state.tokens[jnp.arange(number) % jnp.maximum(state.known, 1)])
+        return Acted(state.best.tokens[jnp.arange(number) % jnp.maximum(state.best.known, 1)])
 
     def propose(state: SearchState, key: Key[Array, ""]) -> Int[Array, "e k"]:
         if config.method == "best-of-n":
@@ -110,26 +104,22 @@ def make_search(config: SearchConfig, spec: EnvSpec, total_frames: int, pretrain
         seen = jnp.mean(jax.nn.one_hot(elite, vocab), axis=0)
         rate = jnp.where(state.updates == 0, 1.0, config.rate)
         frequency = jnp.maximum(state.frequency + rate * (seen - state.frequency), config.least)
-        everything = jnp.concatenate([state.tokens, tokens])
-        rewards = _first_of_each(everything, jnp.concatenate([state.reward, reward]))
-        best = jnp.argsort(-rewards, stable=True)[: config.population]
+        best = state.best.among(tokens, reward)
         state = state._replace(
-            tokens=everything[best],
-            reward=rewards[best],
+            best=best,
             frequency=frequency / jnp.sum(frequency, axis=-1, keepdims=True),
             updates=state.updates + 1,
         )
         state = state._replace(proposed=propose(state, key))
-        total = jnp.sum(jnp.where(state.reward > -jnp.inf, state.reward, 0.0))
-        mean = total / jnp.maximum(state.known, 1)
-        return Updated(state, {"kept_reward": mean, "best_reward": state.reward[0]})
+        total = jnp.sum(jnp.where(best.reward > -jnp.inf, best.reward, 0.0))
+        mean = total / jnp.maximum(best.known, 1)
+        return Updated(state, {"kept_reward": mean, "best_reward": best.reward[0]})
 
-    return Agent(init=init, policy=lambda state: state, act=act, update=update, experience=Rollout(length=1))
-
-
-def _first_of_each(tokens: Int[Array, "n k"], reward: Float[Array, " n"]) -> Float[Array, " n"]:
-    """The rewards, with those of repeated sequences at minus infinity: a population of copies is none."""
-    order = jnp.lexsort((-reward, *tokens.T))  # copies side by side, one with a known reward first
-    ordered = tokens[order]
-    again = jnp.concatenate([jnp.zeros(1, bool), jnp.all(ordered[1:] == ordered[:-1], axis=-1)])
-    return reward.at[order].set(jnp.where(again, -jnp.inf, reward[order]))
+    return Agent(
+        init=init,
+        policy=lambda state: state,
+        act=act,
+        update=update,
+        experience=Rollout(length=1),
+        best=lambda state: state.best,
+    )

@@ -14,6 +14,7 @@ from rld2.report.tables import NORMAL_QUANTILE, over_seeds, t_quantile
 
 REWARD, TRUE, LIKELIHOOD = "reward, evaluation oracle (median)", "reward, true (median)", "log-likelihood (median)"
 OURS = "RL-D2 fkl"
+SEEN = " (best seen)"  # of a method: not new sequences but the best that it asked a reward for
 COLORS = mpl.color_sequences["tab20"]
 
 Record = Mapping[str, Any]  # method, seed, reward_calls, seconds, rows: metric, value, low, high
@@ -94,15 +95,24 @@ def family(name: str) -> str:
     return name.partition(",")[0]
 
 
+def seen_by(name: str) -> str:
+    """The row of the best sequences that a method asked for."""
+    return family(name) + SEEN + name.removeprefix(family(name))
+
+
+def _is_ours(name: str) -> bool:
+    return family(name).removesuffix(SEEN) == OURS
+
+
 def frontier_grid(records: Sequence[Record]) -> Grid:
     """Every other method beside the frontier of ours: whether ours reaches its reward where it is as likely."""
     methods = by_method(records)
     points = {name: _point(own) for name, own in methods.items()}
-    ours = sorted(point for name, point in points.items() if family(name) == OURS and point is not None)
+    ours = sorted(point for name, point in points.items() if _is_ours(name) and point is not None)
     best = [max(reward for _, reward in ours[i:]) for i in range(len(ours))]  # what is more likely is as good or better
     rows = []
     for name, point in points.items():
-        if point is None or not ours or family(name) in (OURS, "pretrained"):
+        if point is None or not ours or _is_ours(name) or family(name) == "pretrained":
             continue
         likely, reward = point
         line = float(np.interp(likely, [x for x, _ in ours], best))  # flat beyond its ends

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from rld2 import checks
+from rld2.agents.best import Best
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import PretrainConfig
@@ -24,6 +25,7 @@ from rld2.domains.sequences import Differentiable, SequenceDomain, function_name
 from rld2.networks.oracle import check_tuning
 from rld2.runner import run
 from rld2.runner.config import SequenceConfig, TrainConfig
+from rld2.runner.loop import LoopState
 from rld2.sequences.vocabulary import Vocabulary
 from rld2.types import ActSpec, beginning
 
@@ -67,6 +69,7 @@ class Run(NamedTuple):
     config: TrainConfig
     setup: run.Setup
     learned: Any
+    best: Best | None  # of a design: what rewards were asked for, the best of it
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -80,7 +83,27 @@ def opened(folder: Path, index: int = 0) -> Run:
     if not isinstance(config.agent, SequenceConfig):
         raise ValueError(f"{folder} is no run of sequences but of {config.domain.name}; see `rld2 evaluate`")
     setup = run.set_up(config)
-    return Run(config, setup, run.policy_of(setup, run.restore(folder, setup), index))
+    return holding(config, setup, run.restore(folder, setup), index)
+
+
+def holding(config: TrainConfig, setup: run.Setup, state: LoopState, index: int = 0) -> Run:
+    """A run from its state."""
+    best = None if setup.agent.best is None else run.of_seed(setup, setup.agent.best(state.learner), index)
+    return Run(config, setup, run.policy_of(setup, state, index), best)
+
+
+def best_of(source: Run, number: int) -> tuple[Int[np.ndarray, "n k"], Float[np.ndarray, " n"]]:
+    """The best `number` sequences that the run asked a reward for, best first, and these rewards; fewer where it has
+    not kept so many."""
+    if source.best is None:
+        raise ValueError(
+            f"{source.config.name} asks for no rewards, so none of its sequences is known to be the best; --best is "
+            f"for designs: the presets dna/.../fkl, rkl, drakes, best-of-n, genetic, cross-entropy"
+        )
+    known = min(number, int(source.best.known))
+    if not known:
+        raise ValueError(f"{source.config.name} has asked for no reward yet; go on with it, then ask for its best")
+    return np.asarray(source.best.tokens[:known], np.int32), np.asarray(source.best.reward[:known])
 
 
 def draw(

@@ -19,7 +19,7 @@ from rld2.domains.sequences import BlackBox
 from rld2.networks.oracle import Classifier, EvaluationOracle, in_parts, one_hot
 from rld2.runner import checkpoint, log, run
 from rld2.runner.config import TrainConfig
-from rld2.runner.designs import Run, draw, opened
+from rld2.runner.designs import Run, best_of, draw, holding, opened
 from rld2.runner.finale import FINALE_SEED
 from rld2.runner.judge_model import Row, judge_model, likelihoods, row
 from rld2.runner.sequences import DESIGNS, own_reward
@@ -59,15 +59,18 @@ def _oracle_correlation(agent: OracleConfig, oracle: Any) -> float:
     return float(correlation(scores_of(oracle, corpus.tokens[other]), corpus.known_scores[other]))
 
 
-def judge_run(source: Run, number: int, seed: int, sampler: str | None = None, steps: int | None = None) -> list[Row]:
-    """The rows of a run's table, by what kind of run it is."""
+def judge_run(
+    source: Run, number: int, seed: int, sampler: str | None = None, steps: int | None = None, best: bool = False
+) -> list[Row]:
+    """The rows of a run's table, by what kind of run it is; `best`: of the best that a design asked for, not drawn."""
     agent = source.config.agent
+    found = best_of(source, number)[0] if best else None
     if isinstance(agent, OracleConfig):
         if isinstance(source.learned, Classifier):
             return _judge_classifier(agent.data, source.learned)
         r = _oracle_correlation(agent, source.learned)
         return [row("held-out Pearson r", r, f"role {agent.role}, on the fold it has not seen")]
-    tokens = draw(source, number, seed, sampler=sampler, steps=steps)
+    tokens = draw(source, number, seed, sampler=sampler, steps=steps) if found is None else found
     if isinstance(agent, PretrainConfig):
         return judge_model(agent, source.learned, tokens)
     assert isinstance(agent, DESIGNS)
@@ -166,16 +169,19 @@ def score(
     console: Console,
     out: Path | None = None,
     source: Run | None = None,
+    best: bool = False,
 ) -> list[Row]:
-    """Judge a run folder, print the table, and save it to `out` (None: evaluation.json in the folder). `source`: the
-    run, where it is open already."""
+    """Judge a run folder, print the table, and save it to `out` (None: evaluation.json in the folder, of the best
+    evaluation-best.json). `source`: the run, where it is open already."""
     source = opened(folder) if source is None else source
-    with console.status(f"drawing and judging {number:,} sequences ..."):
-        rows = judge_run(source, number, seed, sampler, steps)
+    with console.status(f"{'' if best else 'drawing and '}judging {number:,} sequences ..."):
+        rows = judge_run(source, number, seed, sampler, steps, best)
         rows += _calls(folder, source.config.agent)
-    console.print(table(rows, source.config.name))
+    console.print(table(rows, f"{source.config.name}, the best it asked for" if best else source.config.name))
     record = {"run": source.config.name, "samples": number, "sampler": sampler, "steps": steps, "rows": rows}
-    (out or folder / "evaluation.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    record |= {"best": True} if best else {}
+    path = out or folder / ("evaluation-best.json" if best else "evaluation.json")
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return rows
 
 
@@ -191,8 +197,9 @@ def _calls(folder: Path, agent: Any) -> list[Row]:
 
 def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
     """The end of `rld2 train` for sequences: what it is worth, and how to go on."""
-    learned = run.policy_of(trained.setup, trained.state, 0)
-    source = Run(run.read_config(trained.folder), trained.setup, learned)  # a reward given in Python is only in here
+    # not opened again: a reward given in Python is only in here
+    source = holding(run.read_config(trained.folder), trained.setup, trained.state)
     score(trained.folder, config.evaluation_episodes, None, None, FINALE_SEED, console, source=source)
     more = "" if isinstance(config.agent, OracleConfig) else f"rld2 sample {trained.folder} --n 1000 | "
+    more += f"rld2 sample {trained.folder} --best | " if isinstance(config.agent, DESIGNS) else ""
     console.print(f"next            {more}rld2 evaluate {trained.folder} | tensorboard --logdir {trained.folder}")

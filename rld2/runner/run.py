@@ -172,7 +172,12 @@ def restore(folder: Path, setup: Setup) -> LoopState:
 
 def policy_of(setup: Setup, state: LoopState, seed: int) -> Any:
     """The acting part of one seed's learner."""
+    return of_seed(setup, setup.agent.policy(state.learner), seed)
+
+
+def of_seed(setup: Setup, learned: Any, seed: int) -> Any:
+    """One seed's share of what all seeds learned."""
     seeds = setup.keys.shape[0]
     if not 0 <= seed < seeds:
         raise ValueError(f"seed index must be in 0..{seeds - 1} for this run, got {seed}")
-    return jax.tree.map(lambda x: x[seed], setup.agent.policy(state.learner))
+    return jax.tree.map(lambda x: x[seed], learned)

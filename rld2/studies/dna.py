@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from rld2.report.designs import OURS, frontier_grid, table_grid, tradeoff_figure
+from rld2.report.designs import OURS, frontier_grid, seen_by, table_grid, tradeoff_figure
 from rld2.report.grid import to_csv, to_markdown, to_rich
 from rld2.report.plots import save
 from rld2.runner import judge, log, run
 from rld2.runner.compare import write_text
 from rld2.runner.config import TrainConfig
-from rld2.runner.designs import Guide, Kind, draw, opened
+from rld2.runner.designs import Guide, Kind, best_of, draw, opened
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.runner.side_by_side import StoppedError, side_by_side
 from rld2.runner.train import stop_requests
@@ -53,6 +53,11 @@ class Method(NamedTuple):
     changes: Mapping[str, Any] = MappingProxyType({})
     guide: Guide | None = None
     conditional: bool = False
+    seen: bool = False  # judged by the best sequences it asked for, too, as a search is
+
+    @property
+    def rows(self) -> list[str]:
+        return [self.name, seen_by(self.name)] if self.seen else [self.name]
 
 
 def methods_of_table(scale: Scale) -> Iterator[Method]:
@@ -64,10 +69,10 @@ def methods_of_table(scale: Scale) -> Iterator[Method]:
     }
     yield Method("pretrained")
     for budget in BUDGETS:
-        yield Method(f"{OURS}, budget {budget:g}", "fkl", {"agent__temperature__budget": budget})
-    yield Method("RL-D2 rkl", "rkl")
+        yield Method(f"{OURS}, budget {budget:g}", "fkl", {"agent__temperature__budget": budget}, seen=True)
+    yield Method("RL-D2 rkl", "rkl", seen=True)
     for name in ("best-of-n", "genetic", "cross-entropy"):
-        yield Method(name, name)
+        yield Method(name, name, seen=name == "cross-entropy")
     for kind, of_kind in strengths.items():
         for strength in () if kind in FEW and not scale.thorough else of_kind:
             yield Method(f"{kind}, strength {strength:g}", guide=Guide(kind, strength), conditional=kind == "cfg")
@@ -75,9 +80,9 @@ def methods_of_table(scale: Scale) -> Iterator[Method]:
         for strength in strengths[kind]:
             guide = Guide(kind, strength, particles=number, every=5)
             yield Method(f"{kind} few, strength {strength:g}", guide=guide)
-    yield Method("drakes", "drakes")
+    yield Method("drakes", "drakes", seen=True)
     for anchor in ANCHORS if scale.thorough else ANCHORS[:2]:
-        yield Method(f"drakes kl, anchor {anchor:g}", "drakes-kl", {"agent__anchor": anchor})
+        yield Method(f"drakes kl, anchor {anchor:g}", "drakes-kl", {"agent__anchor": anchor}, seen=True)
 
 
 def methods_of_steps(_: Scale) -> Iterator[Method]:
@@ -160,14 +165,15 @@ def make_result(options: ReproduceConfig, folder: Path, name: str, seed: int) ->
     scale = SCALES[options.scale]
     method = next(method for method in TABLES[options.study](scale) if method.name == name)
     start = start_in(folder, scale)
-    path = result_file(folder, name, seed)
-    out = folder / "runs" / path.stem
+    paths = [result_file(folder, row, seed) for row in method.rows]
+    out = folder / "runs" / paths[0].stem
     config = design_config(scale, method.preset, method.changes, out, start, seed) if method.preset else None
     made_by = made_with(method, config) | {"samples": scale.samples}
     made_by |= {"steps": scale.steps} if config is None and scale.steps else {}
-    if path.is_file():
+    for path in filter(Path.is_file, paths):
         if json.loads(path.read_text(encoding="utf-8")).get("made_by") != made_by:
             raise ValueError(f"{path} is of other settings (another version's?); move it away, or choose another --out")
+    if all(map(Path.is_file, paths)):
         return
     calls, seconds = 0, 0.0
     if config is not None:
@@ -180,11 +186,14 @@ def make_result(options: ReproduceConfig, folder: Path, name: str, seed: int) ->
     guided = method.guide is not None and method.guide.kind != "cfg"
     oracle = start.oracle if guided else None
     steps = scale.steps if config is None else None  # a design knows its own
-    tokens = draw(source, scale.samples, 1000 + seed, steps=steps, guide=method.guide, oracle=oracle)
+    designs = [draw(source, scale.samples, 1000 + seed, steps=steps, guide=method.guide, oracle=oracle)]
+    if method.seen:
+        designs.append(best_of(source, scale.samples)[0])
     base = run.open_run(start.pretrained)
-    rows = judge.judge_design(tokens, base.agent, base.learned, start)
-    record = {"method": method.name, "seed": seed, "samples": scale.samples, "reward_calls": calls}
-    write_text(path, json.dumps(record | {"seconds": seconds, "made_by": made_by, "rows": rows}, indent=1) + "\n")
+    for row, path, tokens in zip(method.rows, paths, designs, strict=True):
+        judged = judge.judge_design(tokens, base.agent, base.learned, start)
+        record = {"method": row, "seed": seed, "samples": len(tokens), "reward_calls": calls, "seconds": seconds}
+        write_text(path, json.dumps(record | {"made_by": made_by, "rows": judged}, indent=1) + "\n")
 
 
 def result_file(folder: Path, name: str, seed: int) -> Path:
@@ -216,7 +225,7 @@ def _seconds(config: TrainConfig) -> float:
 
 def _records(options: ReproduceConfig, folder: Path) -> list[dict[str, Any]]:
     """Of all results that are there, in the order of the methods."""
-    order = [method.name for method in TABLES[options.study](SCALES[options.scale])]
+    order = [row for method in TABLES[options.study](SCALES[options.scale]) for row in method.rows]
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "results").glob("*.json"))]
     return sorted(records, key=lambda record: (order.index(record["method"]), record["seed"]))
 

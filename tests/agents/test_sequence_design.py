@@ -17,7 +17,7 @@ from rld2.agents.optimise import OptimiserConfig
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.agents.pretrain import PretrainConfig, approximate_log_likelihood, make_pretrain
-from rld2.agents.search import SearchConfig, _first_of_each, make_search
+from rld2.agents.search import SearchConfig, make_search
 from rld2.diffusion.elbo import elbo_exact
 from rld2.diffusion.pairs import all_pairs
 from rld2.diffusion.sample import Sampler
@@ -255,18 +255,10 @@ def test_search_finds_better_sequences(kind: Any):
     found = drawn(agent, state, 20)
     assert share(found) > {"best-of-n": 0.5, "genetic": 0.55, "cross-entropy": 0.8}[kind]
     if kind != "cross-entropy":  # a population has no sequence twice, and its rewards are its own
-        tokens, rewards = np.asarray(state.learner.tokens[0]), np.asarray(state.learner.reward[0])
+        tokens, rewards = np.asarray(state.learner.best.tokens[0]), np.asarray(state.learner.best.reward[0])
         assert len(np.unique(tokens, axis=0)) == 20
         np.testing.assert_allclose(rewards, (tokens == 2).mean(axis=1), rtol=1e-6)
         assert np.all(np.diff(rewards) <= 0.0)
-
-
-def test_repeated_sequences_count_once():
-    tokens = jnp.array([[1, 2], [0, 1], [1, 2], [1, 2]])
-    kept = np.asarray(_first_of_each(tokens, jnp.array([-jnp.inf, 1.0, 3.0, 3.0])))
-    assert np.sum(kept == 3.0) == 1
-    assert kept[1] == 1.0
-    assert np.sum(np.isinf(kept)) == 2
 
 
 def test_a_black_box_is_asked_once_for_each_sequence():

@@ -15,7 +15,7 @@ from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import PRESETS, preset
 from rld2.runner import judge, log, run
 from rld2.runner.config import from_json, to_json, vary
-from rld2.runner.designs import Guide, draw, opened
+from rld2.runner.designs import Guide, best_of, draw, holding, opened
 from rld2.sequences.data import FOLDER_VARIABLE, DataConfig, pretraining_sequences
 from rld2.sequences.files import read
 from rld2.sequences.kmers import correlation, word_counts
@@ -85,6 +85,12 @@ def test_every_design_trains_draws_and_is_judged(stages: Stages, tmp_path: Path,
     assert "its held-out r" in rows["reward, evaluation oracle (median)"]["note"]
     assert rows["log-likelihood (median)"]["value"] < 0.0
     np.testing.assert_array_equal(draw(source, 5, 3), draw(source, 5, 3))
+    tokens, rewards = best_of(source, 1000)  # of 128, some of them copies
+    assert 20 < len(tokens) <= 128
+    assert np.all(np.diff(rewards) <= 0.0)
+    oracle = opened(stages.start.oracle).learned
+    np.testing.assert_allclose(rewards, judge.scores_of(oracle, tokens), rtol=1e-3, atol=1e-4)
+    assert len(best_of(source, 7)[0]) == 7
     if name in ("best-of-n", "genetic"):  # a population of 128 or so, no sequence twice
         assert len(np.unique(draw(source, 110, 0), axis=0)) == 110
 
@@ -148,7 +154,7 @@ def test_a_function_of_ones_own(stages: Stages, tmp_path: Path):
     assert draw(source, 3, 0).shape == (3, 45)
     assert log.read(trained.folder)[-1]["reward_asked"] == [128.0]
     assert log.read(trained.folder)[-1]["reward_calls"] == [float(len(asked))]
-    known = judge.Run(source.config, trained.setup, source.learned)
+    known = holding(source.config, trained.setup, trained.state)
     rows = {row["metric"]: row["value"] for row in judge.judge_run(known, 20, 0)}
     assert 0.0 <= rows["reward, own function (median)"] <= 1.0
     assert "reward, own function (median)" not in {row["metric"] for row in judge.judge_run(source, 20, 0)}
