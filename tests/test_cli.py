@@ -179,6 +179,10 @@ def test_train_evaluate_export_replay(cli, tmp_path: Path):
     assert (record["step_cap"], record["sampler"], record["steps"]) == (7, "greedy", 2)
     assert all(row["mean_length"] <= 7 for row in record["rows"])
 
+    said = cli("evaluate", str(folder), "--best")
+    assert said.code == 2
+    assert "--best is for designs of sequences" in said.err
+
     said = cli("export", str(folder), "--index", "1")
     assert said.code == 0, said.err
     policy = rld2.load(folder / "policy.safetensors")

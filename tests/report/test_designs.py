@@ -12,6 +12,7 @@ from rld2.report.designs import (
     frontier_grid,
     interval_of,
     is_natural,
+    seen_by,
     standard_error,
     table_grid,
     tradeoff_figure,
@@ -94,6 +95,16 @@ def test_others_are_held_against_the_line_through_ours():
         ("c", "0.00", "2.00", "more likely than any of ours", "100"),
     ]
     assert not frontier_grid(others).rows
+
+
+def test_the_best_seen_are_a_row_of_their_own_family_and_ours_too():
+    assert seen_by("drakes kl, anchor 0.1") == "drakes kl (best seen), anchor 0.1"
+    assert seen_by("RL-D2 rkl") == "RL-D2 rkl (best seen)"
+    ours = [record(f"{OURS}, 1", 1.0, -100.0), record(seen_by(f"{OURS}, 1"), 4.0, -100.0)]
+    grid = frontier_grid([*ours, record(seen_by("a, 1"), 3.0, -102.0)])
+    assert [tuple(cell.text for cell in row)[:4] for row in grid.rows] == [
+        ("a (best seen), 1", "3.00", "4.00", "on or above")
+    ]
 
 
 def test_what_is_better_and_more_likely_stands_for_what_is_less_likely():

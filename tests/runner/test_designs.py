@@ -204,6 +204,7 @@ def test_a_stopped_design_goes_on_where_it_was(stages: Stages, tmp_path: Path):
     second = rld2.train(parted, resume=first.folder)
     assert second.finished
     np.testing.assert_array_equal(draw(opened(whole.folder), 8, 0), draw(opened(second.folder), 8, 0))
+    np.testing.assert_array_equal(best_of(opened(whole.folder), 8)[1], best_of(opened(second.folder), 8)[1])
 
 
 @pytest.mark.dna
@@ -225,6 +226,32 @@ def test_commands(cli, stages: Stages, tmp_path: Path):
     code, _, err = cli("sample", stages.start.oracle, "--n", 3)
     assert code == 2
     assert "makes none" in err
+
+
+@pytest.mark.dna
+def test_the_best_are_written_with_their_rewards(cli, stages: Stages, tmp_path: Path):
+    folder = rld2.train(design(stages, "fkl", tmp_path)).folder
+    code, said, _ = cli("sample", folder, "--best", "--n", 10)
+    assert code == 0
+    assert "wrote the best 10 sequences" in said
+    written, (tokens, rewards) = read(folder / "best.fasta", score="score"), best_of(opened(folder), 10)
+    np.testing.assert_array_equal(written.tokens, tokens)
+    assert written.scores is not None
+    np.testing.assert_allclose(written.scores, rewards, rtol=1e-4)
+    assert "it keeps no more" in cli("sample", folder, "--best", "--n", 500)[1].replace("\n", " ")
+    code, said, _ = cli("evaluate", folder, "--best", "--episodes", 10)
+    assert code == 0
+    assert "the best it asked for" in said
+    assert json.loads((folder / "evaluation-best.json").read_text())["best"]
+    for arguments, words in (
+        (("sample", folder, "--best", "--guide", "cg", "--steps", 3), "leave out --steps, --guide"),
+        (("evaluate", folder, "--best", "--sampler", "greedy"), "leave out --sampler"),
+        (("sample", stages.start.pretrained, "--best"), "asks for no rewards"),
+        (("evaluate", stages.start.oracle, "--best"), "asks for no rewards"),
+    ):
+        code, _, err = cli(*arguments)
+        assert code == 2
+        assert words in " ".join(err.split())
 
 
 @pytest.mark.dna
