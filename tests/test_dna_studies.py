@@ -50,7 +50,7 @@ def test_a_table_from_its_stages_to_its_page(study: Path, monkeypatch: pytest.Mo
         m for m in dna.methods_of_table(TINY) if m.name in ("pretrained", "RL-D2 fkl, budget 2", "cg, strength 1")
     ]
     monkeypatch.setitem(dna.TABLES, "dna-table", lambda _: iter(methods))
-    options = ReproduceConfig("dna-table", "demo", out=study, jobs=1)
+    options = ReproduceConfig("dna-table", "demo", out=study, jobs=1, data=study)  # synthetic data ask for no folder
     assert dna.reproduce(options, Console(file=screen, width=200))
     record = json.loads((study / "results.json").read_text())
     calls = {row["method"]: row["reward_calls"] for row in record["results"]}
@@ -84,6 +84,10 @@ def test_a_frontier_begins_with_the_preset_and_few_particles_ask_for_few_rewards
     assert isinstance(fkl, FinetuneConfig)
     assert isinstance(drakes, DrakesConfig)
     assert (dna.BUDGETS[0], dna.ANCHORS[0]) == (fkl.temperature.budget, drakes.anchor)
+    for data in ("synthetic", "hepg2"):
+        critic = preset(f"dna/{data}/fkl-critic").agent
+        assert isinstance(critic, FinetuneConfig)
+        assert critic.critic.budget == dna.STEP_BUDGETS[0]
     demo = SCALES["demo"]
     few = [method.guide for method in dna.methods_of_table(demo) if "few" in method.name]
     for guide in few:

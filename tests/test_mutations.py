@@ -33,6 +33,7 @@ VTRACE, RECURRENT = "losses/vtrace.py", "networks/recurrent.py"
 SEQUENCE_ERRORS = "agents/test_sequences.py::test_r2d2_learns_from_the_errors"
 AGGREGATE, COMPARE = "report/aggregate.py", "report/compare.py"
 GUIDANCE, PARTICLES, GUIDED = "diffusion/guidance.py", "diffusion/particles.py", "diffusion/test_guidance.py::"
+CRITIC = "agents/test_sequence_critic.py::"
 ORACLE = "agents/test_oracle.py::test_an_oracle_"
 FINETUNE, DESIGN = "agents/finetune.py", "agents/test_sequence_design.py::test_fine_tuning_"
 GRID, IMAGE = (f"networks/test_torso.py::test_the_{kind}_torso" for kind in ("grid", "image"))
@@ -107,9 +108,9 @@ MUTATIONS = [
     Mutation(KL, "return jnp.minimum(ratio", "return jnp.maximum(ratio", "test_clipping"),
     Mutation(KL, "-surrogate + temperature", "surrogate + temperature", "test_gradient_at_the_old_policy"),
     Mutation(TEMPERATURE, "+ math.log(weights.shape[-1])", "", "test_solution_spends"),
-    Mutation(TEMPERATURE, "kl(middle) > budget", "kl(middle) < budget", "test_solution_spends"),
+    Mutation(TEMPERATURE, "kl(jnp.exp(middle)) > budget", "kl(jnp.exp(middle)) < budget", "test_solution_spends"),
     Mutation(TEMPERATURE, " - math.log(advantage.shape[-1])", "", "test_slope_of_the_dual"),
-    Mutation(TEMPERATURE, "(kl(low) <= budget) | (kl", "(kl", "test_ties_limit"),
+    Mutation(TEMPERATURE, "(kl(jnp.exp(low)) <= budget) | (kl", "(kl", "test_ties_limit"),
     Mutation(TEMPERATURE, "jnp.sum(x * include)", "jnp.sum(x)", "test_rows_left_out"),
     Mutation(TEMPERATURE, "largest < math.log(num_samples)", "largest < num_samples", "test_a_budget_the_samples"),
     Mutation(
@@ -198,7 +199,7 @@ MUTATIONS = [
     Mutation(AGGREGATE, "+ 0.5 * (difference == 0)", "", "test_probability_of_improvement_is_mann_whitney"),
     Mutation(AGGREGATE, "(times, seeds, tasks)", "(times, seeds, 1)", "test_all_resamples_are_equally_likely"),
     Mutation(COMPARE, "low <= top_high and high >= top_low", "high >= top.interval.mean", "test_best_and_what"),
-    Mutation(GUIDANCE, "logits + strength * (gain", "logits + (gain", "test_guidance_by_a_linear_reward"),
+    Mutation(GUIDANCE, "logits + strength * reward_gain", "logits + reward_gain", "test_guidance_by_a_linear_reward"),
     Mutation(GUIDANCE, "wanted + strength * (wanted", "wanted + (wanted", "test_classifier_free_guidance"),
     Mutation(
         "agents/oracle_start.py",
@@ -223,6 +224,30 @@ MUTATIONS = [
     Mutation("report/compare_tables.py", "min(at[-1] for", "max(at[-1] for", "test_runs_at_equal_time"),
     Mutation(RKL, "policy.schedule.steps / pairs.step.shape[-1]", "1.0", "test_some_steps_of_a_chain"),
     Mutation(FINETUNE, "jnp.log(weights), shape", "jnp.zeros_like(weights), shape", DESIGN + "raises_the_reward[fkl]"),
+    Mutation(
+        GUIDANCE, "jnp.where((tokens == mask_token)[..., None], ", "jnp.where(True, ", GUIDED + "test_the_gain_is"
+    ),
+    Mutation(
+        FINETUNE,
+        "before + gain / step_temperature, logits",
+        "before + gain, logits",
+        CRITIC + "test_a_step_goes_as_far",
+    ),
+    Mutation(
+        FINETUNE, "chain_kl(before + gain / value", "2 * chain_kl(before + gain / value", CRITIC + "test_a_step_goes"
+    ),
+    Mutation(
+        "agents/sequence_critic.py",
+        "(config.batch_size,), 0, filled",
+        "(config.batch_size,), 0, len(known)",
+        CRITIC + "test_it_learns_from_what_is_there",
+    ),
+    Mutation(
+        "agents/sequence_critic.py",
+        "(groups % (len(critic.rewards) // number)) * number",
+        "0",
+        CRITIC + "test_it_keeps_the_newest",
+    ),
     Mutation(FINETUNE, "[new, old[", "[old[: new.shape[0]], old[", DESIGN + "remembers_the_last_groups"),
     Mutation(PARTICLES, "promise - before", "promise", GUIDED + "test_weights_are_of_the_step_alone"),
     Mutation(

@@ -2,6 +2,10 @@
 
 An episode is one sequence and its reward. All sequences are samples of the same state, so they tell each other's
 advantages and no critic is needed. Forward KL learns from the last groups of samples, reverse KL from the newest alone.
+
+A reward tells of a whole sequence. Where rewards are dear, a critic may learn from all of them what every letter is
+worth. Of the chains it would imitate, forward KL then fits the reverse steps of the old policy, each tilted by the
+critic's gradient as far as a KL budget allows.
 """
 
 from dataclasses import dataclass, field
@@ -18,14 +22,22 @@ from rld2.agents.best import KEPT, Best, none_yet
 from rld2.agents.optimise import OptimiserConfig, apply_gradient, mean_gradient
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import generator, held, token_type
+from rld2.agents.sequence_critic import Critic, CriticConfig, gains, learn, new_critic
 from rld2.diffusion.elbo import elbo_estimate
 from rld2.diffusion.pairs import Pairs, draw_pairs
 from rld2.diffusion.schedule import Schedule
 from rld2.losses.kl import mirror_descent_weights, rkl_loss, step_terms
-from rld2.losses.temperature import TemperatureConfig, effective_sample_size, kl_to_uniform, solve
+from rld2.losses.temperature import (
+    TemperatureConfig,
+    effective_sample_size,
+    kl_to_uniform,
+    solve,
+    spending,
+)
 from rld2.types import Agent, Batch, EnvSpec, Metrics, Rollout, Updated
 
 DIVERGENCES = ("fkl", "rkl")
+MEASURED = 64  # chains of a group on which a temperature is solved for, where that takes predictions
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,8 @@ class Start:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """fkl: imitate the samples, weighted by their reward; rkl: clipped ratios. Frames are rewards asked for.
+    """fkl: imitate samples, weighted by their reward (with a critic: the old policy at what their steps found, tilted);
+    rkl: clipped ratios. Frames are rewards asked for.
 
     `anchor` weighs, beside the loss, the KL to the pretrained model over the reverse steps that were visited.
     """
@@ -69,6 +82,7 @@ class FinetuneConfig:
     piece: int = 2  # chains whose gradient is computed at a time, which a core's cache holds; 0: all (docs/speed.md)
     both_strands: bool = True  # forward KL, where an oracle rewards both alike: learn each chain from a random side
     clip: float = 0.2  # of the single-step ratio, for rkl
+    critic: CriticConfig = field(default_factory=CriticConfig)  # of forward KL
 
     def __post_init__(self) -> None:
         if self.divergence not in DIVERGENCES:
@@ -80,6 +94,8 @@ class FinetuneConfig:
             raise ValueError(
                 "fine-tuning solves for the temperature (exact), fixes it or has none (greedy), not 'dual'"
             )
+        if self.critic.updates and self.divergence != "fkl":
+            raise ValueError("only forward KL learns from a critic; leave critic.updates at 0, or take divergence fkl")
 
 
 class Remembered(NamedTuple):
@@ -95,6 +111,7 @@ class FinetuneState(NamedTuple):
     updates: Int[Array, ""]
     remembered: Remembered
     best: Best
+    critic: Critic | None
 
 
 def other_strand(complement: Int[Array, " u"], chain: Int[Array, "*b k"]) -> Int[Array, "*b k"]:
@@ -114,16 +131,21 @@ def make_finetune(
     paired = None if complement is None else jnp.append(complement, pretrained.action.mask_token)
     config.temperature.check(spec.num_envs)
     schedule, mask_token = config.start.schedule_for(pretrained), pretrained.action.mask_token
+    has_critic = config.critic.updates > 0
     groups = config.memory if config.divergence == "fkl" else 1
+    kind = token_type(pretrained.action)
 
     def init(key: Key[Array, ""]) -> FinetuneState:
         copy = jax.tree.map(jnp.array, pretrained, is_leaf=eqx.is_array)
         number = groups * spec.num_envs
-        chain = jnp.zeros((number, schedule.steps + 1, spec.action.length), token_type(pretrained.action))
+        chain = jnp.zeros((number, schedule.steps + 1, spec.action.length), kind)
         nothing = Remembered(chain, jnp.zeros(number))
         optimiser_state = optimiser.init(eqx.filter(copy, eqx.is_array))
-        best = none_yet(KEPT, spec.action.length, token_type(pretrained.action))
-        return FinetuneState(copy, optimiser_state, jnp.zeros((), jnp.int32), nothing, best)
+        best = none_yet(KEPT, spec.action.length, kind)
+        critic = None
+        if has_critic:
+            critic = new_critic(key, config.critic, spec.action, complement, spec.num_envs, kind)
+        return FinetuneState(copy, optimiser_state, jnp.zeros((), jnp.int32), nothing, best, critic)
 
     def remember(state: FinetuneState, group: Remembered) -> Remembered:
         """The newest group takes the place of the oldest; the first one that of all."""
@@ -153,7 +175,8 @@ def make_finetune(
         temperature, metrics = temperature_for(remembered.reward, batch.frames)
         weights = mirror_descent_weights(remembered.reward, temperature)
         penalty = jnp.zeros(()) if temperature is None else temperature / spread
-        old = state.policy
+        share = config.optimiser.share_at(batch.frames, total_frames)
+        old, critic, step_temperature = state.policy, state.critic, jnp.ones(())
         abar = jnp.asarray(schedule.abar, jnp.float32)
         multiplicity = schedule.steps / config.pairs
 
@@ -162,16 +185,45 @@ def make_finetune(
             logits = policy.predict(policy.torso(observation), None)(flat, pairs.step.reshape(1, -1))
             return logits.reshape(*pairs.before.shape, -1)
 
+        def chain_kl(
+            logits: Float[Array, "m s k v"], others: Float[Array, "m s k v"], pairs: Pairs
+        ) -> Float[Array, ""]:
+            """The KL between two policies over all reverse steps, from those drawn."""
+            return multiplicity * jnp.mean(jnp.sum(step_terms(logits, others, pairs, schedule, mask_token).kl, axis=-1))
+
         def away(logits: Float[Array, "m s k v"], pairs: Pairs) -> Float[Array, ""]:
-            """The KL to the pretrained model over all reverse steps, from those drawn."""
-            kept = jax.lax.stop_gradient(predict(held(pretrained), pairs))
-            kl = step_terms(logits, kept, pairs, schedule, mask_token).kl
-            return multiplicity * jnp.mean(jnp.sum(kl, axis=-1))
+            return chain_kl(logits, jax.lax.stop_gradient(predict(held(pretrained), pairs)), pairs)
+
+        if critic is not None:
+            key, key_critic, key_some = jax.random.split(key, 3)
+            sequences = group.chain[:, -1]
+            critic_share = config.critic.optimiser.share_at(batch.frames, total_frames)
+            critic, learned = learn(
+                critic, config.critic, key_critic, sequences, group.reward, state.updates, critic_share
+            )
+            some = draw_pairs(key_some, group.chain[:MEASURED].astype(jnp.int32), config.pairs)
+            before, gain = gains(critic, predict(old, some), some, mask_token)
+
+            def spent(value: Float[Array, ""]) -> Float[Array, ""]:
+                return chain_kl(before + gain / value, before, some)
+
+            limits = config.temperature
+            lowest = jnp.maximum(limits.minimum, limits.floor * spread)
+            found = spending(spent, jnp.asarray(config.critic.budget, jnp.float32), lowest, limits.maximum)
+            step_temperature = found.value
+            metrics |= learned | {
+                "step_temperature": found.value,
+                "step_kl": spent(found.value),
+                "step_budget_saturated": found.saturated * 1.0,
+            }
 
         def loss(policy: Policy, rows: tuple[Pairs, Array, Array]) -> tuple[Float[Array, ""], Metrics]:
             pairs, action, advantage = rows
             logits = predict(policy, pairs)
-            if config.divergence == "fkl":  # chains were drawn by their weights
+            if critic is not None:  # the target of a step is known in full
+                before, gain = gains(critic, predict(old, pairs), pairs, mask_token)
+                fit = chain_kl(before + gain / step_temperature, logits, pairs)
+            elif config.divergence == "fkl":  # chains were drawn by their weights
                 clean = jnp.broadcast_to(action[:, None], pairs.before.shape)
                 weight = multiplicity * abar[pairs.step]
                 fit = -jnp.mean(jnp.sum(elbo_estimate(logits, clean, pairs.before == mask_token, weight), axis=-1))
@@ -181,8 +233,6 @@ def make_finetune(
                 fit = multiplicity * jnp.mean(rkl_loss(terms, advantage, config.clip, penalty))
             anchor = config.anchor * away(logits, pairs) if config.anchor else 0.0  # else it is not worth its time
             return fit + anchor, {"policy_loss": fit}
-
-        share = config.optimiser.share_at(batch.frames, total_frames)
 
         def epoch(carry: tuple[Policy, PyTree], key: Key[Array, ""]) -> tuple[tuple[Policy, PyTree], Metrics]:
             policy, optimiser_state = carry
@@ -211,7 +261,8 @@ def make_finetune(
             "kl": kl_to_uniform(weights),
             "effective_samples": effective_sample_size(weights),
         }
-        return Updated(FinetuneState(policy, optimiser_state, state.updates + 1, remembered, best), metrics)
+        state = FinetuneState(policy, optimiser_state, state.updates + 1, remembered, best, critic)
+        return Updated(state, metrics)
 
     return Agent(
         init=init,

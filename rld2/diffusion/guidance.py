@@ -25,17 +25,22 @@ def reward_of_estimate(reward: Reward, estimate: Float[Array, "b m k v"]) -> Flo
     return reward(flat).reshape(estimate.shape[:-2])
 
 
-def reward_guided(predict: Predict, reward: Reward, strength: Strength, mask_token: int) -> Predict:
-    """Classifier guidance: every letter's logit rises by `strength` times what the reward gains by that letter.
+def reward_gain(
+    reward: Reward, logits: Float[Array, "b m k v"], tokens: Int[Array, "b m k"], mask_token: int
+) -> Float[Array, "b m k v"]:
+    """What the reward gains by each letter at each place, beside the mean of all letters there: its gradient at the
+    expected clean sequence, so it is right to first order."""
+    estimate = clean_estimate(logits, tokens, mask_token)
+    gain = jax.grad(lambda x: jnp.sum(reward_of_estimate(reward, x)))(estimate)
+    return gain - jnp.mean(gain, axis=-1, keepdims=True)
 
-    The gain is the reward's gradient at the expected clean sequence, so it is right to first order.
-    """
+
+def reward_guided(predict: Predict, reward: Reward, strength: Strength, mask_token: int) -> Predict:
+    """Classifier guidance: every letter's logit rises by `strength` times what the reward gains by that letter."""
 
     def guided(tokens: Int[Array, "b m k"], step: Int[Array, "b m"]) -> Float[Array, "b m k v"]:
         logits = predict(tokens, step)
-        estimate = clean_estimate(logits, tokens, mask_token)
-        gain = jax.grad(lambda x: jnp.sum(reward_of_estimate(reward, x)))(estimate)
-        return logits + strength * (gain - jnp.mean(gain, axis=-1, keepdims=True))
+        return logits + strength * reward_gain(reward, logits, tokens, mask_token)
 
     return guided
 

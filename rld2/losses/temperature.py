@@ -6,6 +6,7 @@ KL(softmax(A / lambda) || uniform): it falls monotonically in lambda, from at mo
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -105,22 +106,33 @@ def solve(
     include: Float[Array, " b"],
     minimum: Float[Array, ""] | float,
     maximum: Float[Array, ""] | float,
-    halvings: int = 24,
 ) -> Temperature:
-    """The lambda at which the mean KL of the target to the old policy equals the budget, by bisection on log lambda."""
+    """The lambda at which the mean KL of the target to the old policy equals the budget, on samples of that policy."""
     advantage = advantage - jnp.max(advantage, axis=-1, keepdims=True)
 
-    def kl(log_temperature: Float[Array, ""]) -> Float[Array, ""]:
-        return masked_mean(kl_to_uniform(jax.nn.softmax(advantage / jnp.exp(log_temperature))), include)
+    def kl(temperature: Float[Array, ""]) -> Float[Array, ""]:
+        return masked_mean(kl_to_uniform(jax.nn.softmax(advantage / temperature)), include)
+
+    return spending(kl, budget, minimum, maximum)
+
+
+def spending(
+    kl: Callable[[Float[Array, ""]], Float[Array, ""]],
+    budget: Float[Array, ""],
+    minimum: Float[Array, ""] | float,
+    maximum: Float[Array, ""] | float,
+    halvings: int = 24,
+) -> Temperature:
+    """The lambda that spends the budget, where `kl(lambda)` falls, by bisection on log lambda."""
 
     def halve(_: Int[Array, ""] | int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = bounds
         middle = 0.5 * (low + high)
-        spends_too_much = kl(middle) > budget
+        spends_too_much = kl(jnp.exp(middle)) > budget
         return jnp.where(spends_too_much, middle, low), jnp.where(spends_too_much, high, middle)
 
     low = jnp.log(jnp.asarray(minimum, jnp.float32))
     high = jnp.log(jnp.asarray(maximum, jnp.float32))
-    saturated = (kl(low) <= budget) | (kl(high) > budget)
+    saturated = (kl(jnp.exp(low)) <= budget) | (kl(jnp.exp(high)) > budget)
     _, high = jax.lax.fori_loop(0, halvings, halve, (low, high))
     return Temperature(jnp.exp(high), saturated)

@@ -11,6 +11,7 @@ from rld2.agents.oracle import OracleConfig
 from rld2.agents.policy import PolicyConfig
 from rld2.agents.pretrain import SMALL, PretrainConfig
 from rld2.agents.search import SearchConfig
+from rld2.agents.sequence_critic import CriticConfig
 from rld2.domains.registry import DomainConfig
 from rld2.losses.temperature import TemperatureConfig
 from rld2.networks.heads import Backbone
@@ -27,6 +28,15 @@ def start_of(name: str, runs: Path = Path("runs")) -> Start:
     """The first runs of the three stages before a design."""
     pretrained, oracle, judge = (runs / f"dna-{name}-{stage}-1" for stage in ("pretrain", "oracle", "judge"))
     return Start(pretrained, oracle, judge)
+
+
+def with_critic(finetune: FinetuneConfig, synthetic: bool) -> FinetuneConfig:
+    """Forward KL with a critic, whose steps need no anchor; real sequences take a larger one (docs/dna.md)."""
+    critic, batch_size = CriticConfig(updates=32), 16
+    if not synthetic:
+        network = dataclasses.replace(critic.network, filters=64, words=(1, 2, 3, 4, 5))
+        critic, batch_size = CriticConfig(updates=48, batch_size=32, network=network), 32
+    return dataclasses.replace(finetune, critic=critic, anchor=0.0, batch_size=batch_size)
 
 
 def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
@@ -50,6 +60,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
         slower = OptimiserConfig(1e-3, final_share=0.1, max_gradient_norm=1.0)
         finetune = FinetuneConfig(start, optimiser=slower, anchor=0.1, epochs=8)
     reverse = FinetuneConfig(start, "rkl", temperature=TemperatureConfig(budget=0.5), anchor=0.01, epochs=8)
+    critic = with_critic(finetune, synthetic)
     # an oracle of real data starts as good as it gets (docs/dna.md): one batch, so that it is a run like any other
     seen, learned = (200_000, 100_000) if synthetic else (600_000, 64)
     rate = OptimiserConfig(3e-4, max_gradient_norm=1.0)
@@ -62,6 +73,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
         "oracle": (oracle, learned, min(learned, 6_400)),
         "judge": (dataclasses.replace(oracle, role="evaluation"), learned, min(learned, 6_400)),
         "fkl": (finetune, 12_800, 1_280),
+        "fkl-critic": (critic, 12_800, 1_280),
         "rkl": (reverse, 12_800, 1_280),
         "drakes": (DrakesConfig(start), 12_800, 1_280),
         "drakes-kl": (DrakesConfig(start, anchor=0.03), 12_800, 1_280),

@@ -14,6 +14,7 @@ from rld2.report.tables import NORMAL_QUANTILE, over_seeds, t_quantile
 
 REWARD, TRUE, LIKELIHOOD = "reward, evaluation oracle (median)", "reward, true (median)", "log-likelihood (median)"
 OURS = "RL-D2 fkl"
+OURS_WITH_CRITIC = f"{OURS} with critic"
 SEEN = " (best seen)"  # of a method: not new sequences but the best that it asked a reward for
 COLORS = mpl.color_sequences["tab20"]
 
@@ -101,7 +102,7 @@ def seen_by(name: str) -> str:
 
 
 def _is_ours(name: str) -> bool:
-    return family(name).removesuffix(SEEN) == OURS
+    return family(name).removesuffix(SEEN) in (OURS, OURS_WITH_CRITIC)
 
 
 def frontier_grid(records: Sequence[Record]) -> Grid:
@@ -119,7 +120,10 @@ def frontier_grid(records: Sequence[Record]) -> Grid:
         said = "more likely than any of ours" if likely > ours[-1][0] else "on or above" if line >= reward else "below"
         calls = sum(record["reward_calls"] for record in methods[name]) / len(methods[name])
         rows.append((Cell(name), Cell(f"{reward:.2f}"), Cell(f"{line:.2f}"), Cell(said), Cell(f"{calls:,.0f}")))
-    note = f"Ours: the highest reward of {OURS} that is as likely (a line between its points); means over seeds."
+    note = (
+        f"Ours: the highest reward of {OURS}, with or without a critic, that is as likely (a line between its points); "
+        f"means over seeds."
+    )
     return Grid("Frontier", ("method", "reward", "ours there", "ours is", "reward calls"), tuple(rows), (note,))
 
 
@@ -143,15 +147,17 @@ def tradeoff_figure(records: Sequence[Record]) -> Figure:
     families: dict[str, list[Sequence[Record]]] = {}
     for name, own in by_method(records).items():
         families.setdefault(family(name), []).append(own)
-    for i, (name, members) in enumerate(families.items()):
+    of_family = list(dict.fromkeys(name.removesuffix(SEEN) for name in families))
+    for name, members in families.items():
         found = [(interval_of(own, LIKELIHOOD), interval_of(own, REWARD)) for own in members]
         known = sorted((likely, reward) for likely, reward in found if likely is not None and reward is not None)
         if not known:
             continue
-        color = COLORS[i % len(COLORS)]
+        color = COLORS[of_family.index(name.removesuffix(SEEN)) % len(COLORS)]
+        marker, line = ("D", "--") if name.endswith(SEEN) else ("o", "-")
         for likely, reward in known:
-            axes.errorbar(likely[0], reward[0], xerr=_ends(likely), yerr=_ends(reward), fmt="o", color=color)
-        axes.plot([x[0] for x, _ in known], [y[0] for _, y in known], color=color, label=name)
+            axes.errorbar(likely[0], reward[0], xerr=_ends(likely), yerr=_ends(reward), fmt=marker, color=color)
+        axes.plot([x[0] for x, _ in known], [y[0] for _, y in known], line, color=color, label=name)
     axes.set_xlabel("log-likelihood under the pretrained model (median)")
     axes.set_ylabel("reward, evaluation oracle (median)")
     axes.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from rld2.report.designs import OURS, frontier_grid, seen_by, table_grid, tradeoff_figure
+from rld2.report.designs import OURS, OURS_WITH_CRITIC, frontier_grid, seen_by, table_grid, tradeoff_figure
 from rld2.report.grid import to_csv, to_markdown, to_rich
 from rld2.report.plots import save
 from rld2.runner import judge, log, run
@@ -34,6 +34,7 @@ CLAIMS = {
     "dna-steps": "Rewards stay high with far fewer reverse steps than the 200 letters.",
 }
 BUDGETS = (2.0, 1.0, 0.3)  # of forward KL, in nats; the first is the preset's
+STEP_BUDGETS = (0.5, 0.3, 0.1)  # of the steps that a critic tilts; likewise
 STRENGTHS: dict[Kind, tuple[float, ...]] = {
     "cg": (1.0, 3.0, 10.0, 30.0),
     "cfg": (1.0, 3.0),
@@ -70,6 +71,9 @@ def methods_of_table(scale: Scale) -> Iterator[Method]:
     yield Method("pretrained")
     for budget in BUDGETS:
         yield Method(f"{OURS}, budget {budget:g}", "fkl", {"agent__temperature__budget": budget}, seen=True)
+    for budget in STEP_BUDGETS:
+        changes = {"agent__critic__budget": budget}
+        yield Method(f"{OURS_WITH_CRITIC}, budget {budget:g}", "fkl-critic", changes, seen=True)
     yield Method("RL-D2 rkl", "rkl", seen=True)
     for name in ("best-of-n", "genetic", "cross-entropy"):
         yield Method(name, name, seen=name == "cross-entropy")
@@ -87,8 +91,9 @@ def methods_of_table(scale: Scale) -> Iterator[Method]:
 
 def methods_of_steps(_: Scale) -> Iterator[Method]:
     yield Method("pretrained")
-    for steps in STEPS:
-        yield Method(f"{OURS}, N = {steps}", "fkl", {"agent__start__steps": steps})
+    for name, kind in ((OURS, "fkl"), (OURS_WITH_CRITIC, "fkl-critic")):
+        for steps in STEPS:
+            yield Method(f"{name}, N = {steps}", kind, {"agent__start__steps": steps})
 
 
 TABLES: dict[str, Callable[[Scale], Iterator[Method]]] = {"dna-table": methods_of_table, "dna-steps": methods_of_steps}
@@ -214,6 +219,8 @@ def made_with(method: Method, config: TrainConfig | None) -> dict[str, Any]:
         return {} if method.guide is None else dataclasses.asdict(method.guide)
     settings = json.loads(run.to_json(config))
     start = settings["agent"].pop("start")
+    if not settings["agent"].get("critic", {}).get("updates"):
+        settings["agent"].pop("critic", None)  # there is none
     return {"agent": settings["agent"], "steps": start["steps"], "reward": start["reward"], "frames": config.frames}
 
 
@@ -249,7 +256,7 @@ def write_page(options: ReproduceConfig, folder: Path) -> bool:
     write_text(folder / "README.md", "\n".join(page))
     flat = [{k: v for k, v in r.items() if k != "rows"} | {e["metric"]: e["value"] for e in r["rows"]} for r in records]
     write_text(folder / "table.csv", to_csv(flat))
-    scale = dataclasses.asdict(options) | {"out": str(folder)}
+    scale = dataclasses.asdict(options) | {"out": str(folder), "data": options.data and str(options.data)}
     write_text(
         folder / "results.json", json.dumps({"command": command, "options": scale, "results": records}, indent=1)
     )

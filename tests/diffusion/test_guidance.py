@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rld2.diffusion.guidance import classifier_free, clean_estimate, reward_guided
+from rld2.diffusion.guidance import classifier_free, clean_estimate, reward_gain, reward_guided
 from rld2.diffusion.particles import particles, systematic
 from rld2.diffusion.relaxed import relaxed_step, straight_through
 from rld2.diffusion.sample import Moved, Sampler, sample
@@ -47,6 +47,20 @@ def test_guidance_by_a_linear_reward_tilts_every_letter():
     guided = reward_guided(uniform, linear_reward, strength, MASK)
     logits = guided(jnp.full((1, 1, 2), MASK), jnp.ones((1, 1), jnp.int32))[0, 0]
     np.testing.assert_allclose(jax.nn.softmax(logits), jax.nn.softmax(strength * PRIZE), rtol=1e-5)
+
+
+def test_the_gain_is_what_a_letter_adds_whatever_else_is_known():
+    """Where letters are worth more together, the others are what they are, or what the model expects them to be."""
+
+    def pair_reward(letters: jax.Array) -> jax.Array:
+        return 6.0 * letters[:, 0, 1] * letters[:, 1, 2]
+
+    known, unknown = jnp.array([[[MASK, 2]]]), jnp.array([[[MASK, MASK]]])
+    logits = jnp.log(jnp.array([[[[0.5, 0.25, 0.25], [0.2, 0.3, 0.5]]]]))
+    gain = reward_gain(pair_reward, logits, known, MASK)
+    np.testing.assert_allclose(gain[0, 0, 0], [-2.0, 4.0, -2.0], rtol=1e-5)
+    gain = reward_gain(pair_reward, logits, unknown, MASK)
+    np.testing.assert_allclose(gain[0, 0], [[-1.0, 2.0, -1.0], [-0.5, -0.5, 1.0]], rtol=1e-5)
 
 
 def test_classifier_free_guidance_is_the_product_of_powers():

@@ -12,6 +12,7 @@ from rld2.losses.temperature import (
     kl_to_uniform,
     masked_mean,
     solve,
+    spending,
 )
 from tests.exact import assert_refused, softmax
 
@@ -37,6 +38,16 @@ def test_solution_spends_the_budget(budget):
     value, saturated = solved(ADVANTAGE, budget)
     np.testing.assert_allclose(mean_kl(ADVANTAGE, value), budget, atol=1e-3)
     assert not saturated
+
+
+def test_any_kl_that_falls_can_be_spent():
+    found = spending(lambda value: 0.5 / value**2, jnp.float32(0.08), 1e-4, 1e4)
+    np.testing.assert_allclose(found.value, 2.5, rtol=1e-4)
+    assert not found.saturated
+    for lowest, highest, end in ((5.0, 10.0, 5.0), (0.1, 1.0, 1.0)):  # less than the budget everywhere, or more
+        found = spending(lambda value: 0.5 / value**2, jnp.float32(0.08), lowest, highest)
+        np.testing.assert_allclose(found.value, end, rtol=1e-4)
+        assert found.saturated
 
 
 @pytest.mark.parametrize("budget", [0.03, 0.1, 1.0])

@@ -7,6 +7,7 @@ import pytest
 from rld2.report.designs import (
     LIKELIHOOD,
     OURS,
+    OURS_WITH_CRITIC,
     REWARD,
     by_method,
     frontier_grid,
@@ -105,6 +106,12 @@ def test_the_best_seen_are_a_row_of_their_own_family_and_ours_too():
     assert [tuple(cell.text for cell in row)[:4] for row in grid.rows] == [
         ("a (best seen), 1", "3.00", "4.00", "on or above")
     ]
+
+
+def test_ours_is_forward_kl_with_or_without_a_critic():
+    ours = [record(f"{OURS}, 1", 1.0, -100.0), record(f"{OURS_WITH_CRITIC}, 1", 2.0, -100.0)]
+    grid = frontier_grid([*ours, record(seen_by(f"{OURS_WITH_CRITIC}, 1"), 3.0, -102.0), record("a, 1", 2.5, -101.0)])
+    assert [tuple(cell.text for cell in row)[:4] for row in grid.rows] == [("a, 1", "2.50", "2.50", "on or above")]
 
 
 def test_what_is_better_and_more_likely_stands_for_what_is_less_likely():

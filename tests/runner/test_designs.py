@@ -74,7 +74,9 @@ def test_a_model_is_judged_beside_what_unseen_sequences_reach(stages: Stages):
 
 
 @pytest.mark.dna
-@pytest.mark.parametrize("name", ["fkl", "rkl", "drakes", "drakes-kl", "best-of-n", "genetic", "cross-entropy"])
+@pytest.mark.parametrize(
+    "name", ["fkl", "fkl-critic", "rkl", "drakes", "drakes-kl", "best-of-n", "genetic", "cross-entropy"]
+)
 def test_every_design_trains_draws_and_is_judged(stages: Stages, tmp_path: Path, name: str):
     trained = rld2.train(design(stages, name, tmp_path))
     assert trained.finished
@@ -138,14 +140,15 @@ def test_roles_cannot_be_exchanged(stages: Stages, tmp_path: Path):
 
 
 @pytest.mark.dna
-def test_a_function_of_ones_own(stages: Stages, tmp_path: Path):
+@pytest.mark.parametrize("name", ["fkl", "fkl-critic"])
+def test_a_function_of_ones_own(stages: Stages, tmp_path: Path, name: str):
     asked: list[str] = []
 
     def share_of_g(sequences: Any) -> list[float]:
         asked.extend(sequences)
         return [sequence.count("G") / len(sequence) for sequence in sequences]
 
-    trained = rld2.train(design(stages, "fkl", tmp_path), share_of_g)
+    trained = rld2.train(design(stages, name, tmp_path), share_of_g)
     assert len(asked) == len(set(asked)) > 0
     agent = run.read_config(trained.folder).agent
     assert isinstance(agent, FinetuneConfig)
@@ -195,8 +198,9 @@ def test_proteins(tmp_path: Path):
 
 
 @pytest.mark.dna
-def test_a_stopped_design_goes_on_where_it_was(stages: Stages, tmp_path: Path):
-    config = design(stages, "fkl", tmp_path / "whole")
+@pytest.mark.parametrize("name", ["fkl", "fkl-critic"])
+def test_a_stopped_design_goes_on_where_it_was(stages: Stages, tmp_path: Path, name: str):
+    config = design(stages, name, tmp_path / "whole")
     whole = rld2.train(config)
     parted = dataclasses.replace(config, out=tmp_path / "parted")
     first = rld2.train(parted, on_log=lambda record: record["frames"] < 64)
