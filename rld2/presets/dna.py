@@ -35,7 +35,7 @@ def with_critic(finetune: FinetuneConfig, synthetic: bool) -> FinetuneConfig:
     critic, batch_size = CriticConfig(updates=32), 16
     if not synthetic:
         network = dataclasses.replace(critic.network, filters=64, words=(1, 2, 3, 4, 5))
-        critic, batch_size = CriticConfig(updates=48, batch_size=32, network=network), 32
+        critic, batch_size = CriticConfig(updates=48, budget=0.3, batch_size=32, network=network), 32
     return dataclasses.replace(finetune, critic=critic, anchor=0.0, batch_size=batch_size)
 
 
