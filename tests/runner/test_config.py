@@ -26,6 +26,7 @@ KINDS = {
     **dict.fromkeys(RKL_AS, "rkl"),
     **dict.fromkeys(("paper", *(f"paper-scaled-{length}" for length in (4, 8, 16)), "kl-0.1", "kl-1", "kl-10"), "fkl"),
     **dict.fromkeys(SEARCHES, "search"),
+    "fkl-critic": "fkl",
     "judge": "oracle",
     "classifier": "oracle",
     "drakes-kl": "drakes",
