@@ -79,6 +79,12 @@ def test_a_table_from_its_stages_to_its_page(study: Path, monkeypatch: pytest.Mo
         dna.reproduce(options, Console(file=screen, width=200))
 
 
+def test_results_without_a_critic_are_not_of_other_settings_when_those_of_critics_change():
+    plain, critic = (dna.made_with(dna.Method("m"), preset(f"dna/synthetic/{kind}")) for kind in ("fkl", "fkl-critic"))
+    assert "critic" not in plain["agent"]
+    assert critic["agent"]["critic"]["budget"] == 0.5
+
+
 def test_a_frontier_begins_with_the_preset_and_few_particles_ask_for_few_rewards():
     fkl, drakes = (preset(f"dna/synthetic/{kind}").agent for kind in ("fkl", "drakes-kl"))
     assert isinstance(fkl, FinetuneConfig)
