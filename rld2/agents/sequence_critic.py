@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Integer, Key, PyTree
 
 from rld2 import checks
-from rld2.agents.optimise import OptimiserConfig, apply_gradient
+from rld2.agents.optimise import OptimiserConfig, apply_gradient, mean_gradient
 from rld2.diffusion.guidance import reward_gain
 from rld2.diffusion.pairs import Pairs
+from rld2.networks.convolution import PIECE
 from rld2.networks.oracle import OracleNetwork, OracleNetworkConfig, one_hot
 from rld2.types import ActionSpec, Metrics
 
@@ -108,10 +109,12 @@ def learn(
         rows = jax.random.randint(key, (config.batch_size,), 0, filled)
         letters, wanted = one_hot(kept[rows].astype(jnp.int32), vocab), (known[rows] - mean) / now.unit
 
-        def loss(network: OracleNetwork) -> Float[Array, ""]:
-            return jnp.mean(jnp.square(network(letters)[:, 0] - wanted))
+        def loss(network: OracleNetwork, rows: tuple[Array, Array]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+            letters, wanted = rows
+            error = jnp.mean(jnp.square(network(letters)[:, 0] - wanted))
+            return error, error
 
-        error, gradient = eqx.filter_value_and_grad(loss)(network)
+        gradient, error = mean_gradient(loss, network, (letters, wanted), PIECE)
         return apply_gradient(optimiser, state, network, gradient, share), error
 
     keys = jax.random.split(key, config.updates)

@@ -76,14 +76,25 @@ def one_of_each(word: int, vocab: int, complement: tuple[int, ...] | None) -> tu
 
 
 def count_words(letters: Float[Array, "b k v"], word: int) -> Float[Array, "b w"]:
-    """How often every word occurs; of letters that are probabilities, how often that is to be expected."""
+    """How often every word occurs; of letters that are probabilities, how often that is to be expected.
+
+    A word is one half and the other: a matrix product over places adds them up, and nothing as wide as all words stands
+    at every place.
+    """
     places = letters.shape[-2] - word + 1
     if places < 1:
         raise ValueError(f"words of {word} letters do not fit into sequences of {letters.shape[-2]}")
-    chance = letters[:, :places]
-    for i in range(1, word):
+    half = word // 2
+    begins, ends = _chance(letters, 0, half, places), _chance(letters, half, word, places)
+    return jnp.einsum("bpi,bpj->bij", begins, ends).reshape(letters.shape[0], -1)
+
+
+def _chance(letters: Float[Array, "b k v"], start: int, stop: int, places: int) -> Float[Array, "b p w"]:
+    """Of every word of stop - start letters, the chance that it stands `start` letters on from each place."""
+    chance = jnp.ones((letters.shape[0], places, 1))
+    for i in range(start, stop):
         chance = (chance[..., None] * letters[:, i : i + places, None]).reshape(*chance.shape[:2], -1)
-    return jnp.sum(chance, axis=1)
+    return chance
 
 
 def within(reach: float | None, x: Float[Array, "*b f"]) -> Float[Array, "*b f"]:
