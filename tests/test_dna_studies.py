@@ -14,13 +14,14 @@ from rld2.agents.finetune import FinetuneConfig
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import preset
+from rld2.report.designs import OURS, OURS_WITH_CRITIC
 from rld2.runner.config import TrainConfig
 from rld2.runner.designs import best_of, opened
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.sequences.synthetic import activity
 from rld2.studies import dna, dna_cost, dna_races, dna_stages
-from rld2.studies.dna_cost import AGAIN, METHODS, Cost, cost_grid, longer
-from rld2.studies.dna_races import decided, race_grid
+from rld2.studies.dna_cost import AGAIN, THEIRS, Cost, cost_grid, longer
+from rld2.studies.dna_races import RACERS, RIVALS, decided, race_grid
 from rld2.studies.dna_stages import SCALES, Scale, stage_config
 from rld2.studies.dna_stages import STAGES as STAGE_NAMES
 
@@ -150,12 +151,13 @@ def test_methods_are_shared_out_to_the_cores(tmp_path: Path, monkeypatch: pytest
 
 def test_costs_are_compared_like_for_like():
     """What keeps its activations with what keeps them, what computes them again with what does so too."""
-    ours, theirs = METHODS
-    measured = [Cost(ours, 8, 10.0, 1.0), Cost(theirs, 8, 70.0, 3.0)]
-    measured += [Cost(ours + AGAIN, 8, 2.0, 0.5), Cost(theirs + AGAIN, 8, 3.0, 2.0)]
+    measured = [Cost(OURS, 8, 10.0, 1.0), Cost(OURS_WITH_CRITIC, 8, 35.0, 1.5), Cost(THEIRS, 8, 70.0, 3.0)]
+    measured += [Cost(OURS + AGAIN, 8, 2.0, 0.5), Cost(THEIRS + AGAIN, 8, 3.0, 2.0)]
     rows = [[cell.text for cell in row] for row in cost_grid(measured, "costs").rows]
-    assert rows[1] == ["DRAKES, N = 8", "70", "7.00", "3,000", "3.00"]
-    assert rows[3] == ["DRAKES, rematerialised, N = 8", "3", "1.50", "2,000", "4.00"]
+    assert rows[0] == ["RL-D2 fkl, N = 8", "10", "7.00", "1,000", "3.00"]
+    assert rows[1] == ["RL-D2 fkl with critic, N = 8", "35", "2.00", "1,500", "2.00"]
+    assert rows[2] == ["DRAKES, N = 8", "70", "1.00", "3,000", "1.00"]
+    assert rows[3] == ["RL-D2 fkl, rematerialised, N = 8", "2", "1.50", "500", "4.00"]
 
 
 def lines(compiling: float, each: float, *rewards: float) -> list[dict]:
@@ -169,43 +171,53 @@ def lines(compiling: float, each: float, *rewards: float) -> list[dict]:
 def test_a_race_is_run_with_more_rewards_only_if_it_is_lost(
     reward: float, runs: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    designs = []
+    designs, names = [], []
 
     def train(config: TrainConfig) -> Path:
         assert config.out is not None
         assert config.seed == 7
         designs.append(config.frames // 100)
+        names.append(config.out.name)
         return config.out
 
     monkeypatch.setattr(dna_races, "trained", train)
     monkeypatch.setattr(dna_races.log, "read", lambda out: lines(0, 1, 1.0 if "drakes" in out.name else reward))
-    ended = dna_races.race(tmp_path, SCALES["demo"], "DRAKES with KL", 16, 7, 100, longer=3)
+    ended = dna_races.race(tmp_path, SCALES["demo"], OURS_WITH_CRITIC, "DRAKES with KL", 16, 7, 100, longer=3)
     assert designs == runs
+    assert names[0] == "drakes-kl-n16-seed7"
+    assert all(name.startswith("fkl-critic-n16-seed7") for name in names[1:])
     assert (ended.rld2 is None) == (reward < 1.0)
 
 
 def test_a_lost_race_is_given_as_many_updates_as_drakes_had_time_for():
-    measured = [Cost(METHODS[0] + AGAIN, 16, 1.0, 1.0), Cost(METHODS[1] + AGAIN, 16, 1.0, 3.1)]
-    assert longer(measured, 16) == 3
-    assert longer([measured[0], measured[1]._replace(seconds=0.2)], 16) == 1
-    assert longer([measured[0], measured[1]._replace(seconds=99.0)], 16) == 8
+    measured = [Cost(OURS + AGAIN, 16, 1.0, 1.0), Cost(THEIRS + AGAIN, 16, 1.0, 3.1)]
+    assert longer(measured, OURS, 16) == 3
+    assert longer([measured[0], measured[1]._replace(seconds=0.2)], OURS, 16) == 1
+    assert longer([measured[0], measured[1]._replace(seconds=99.0)], OURS, 16) == 8
 
 
 def test_a_race_is_decided_by_the_logs():
     drakes, fkl = lines(30.0, 10.0, 0.0, 5.0, 1.0, 2.0), lines(20.0, 2.0, 1.0, 1.5, 2.5, 3.0)
-    won = decided("DRAKES", 64, 0, drakes, fkl)
-    assert won == ("DRAKES", 64, 0, 2.0, 20.0, 40.0, 6.0, 3.0, 8.0)
-    assert won.said.endswith("RL-D2 reached it in 6 s: DRAKES took 3.33 times as long.")
-    same = decided("DRAKES", 64, 0, drakes, drakes)
+    won = decided(OURS, "DRAKES", 64, 0, drakes, fkl)
+    assert won == (OURS, "DRAKES", 64, 0, 2.0, 20.0, 40.0, 6.0, 3.0, 8.0)
+    assert won.said.endswith("RL-D2 fkl reached it in 6 s: DRAKES took 3.33 times as long.")
+    same = decided(OURS, "DRAKES", 64, 0, drakes, drakes)
     assert same.ratio == 1.0
-    lost = decided("DRAKES", 64, 1, drakes, fkl[:2])
+    lost = decided(OURS, "DRAKES", 64, 1, drakes, fkl[:2])
     assert "did not reach" in lost.said
 
     def shown(*races: dna_races.Race) -> list[str]:
         (row,) = race_grid(races).rows
         return [cell.text for cell in row]
 
-    assert shown(won, lost, won) == ["DRAKES, N = 64", "2.00, 2.00, 2.00", "40", "20, 20, 20", "6, > 4, 6", "3.33"]
+    assert shown(won, lost, won) == [
+        "RL-D2 fkl against DRAKES, N = 64",
+        "2.00, 2.00, 2.00",
+        "40",
+        "20, 20, 20",
+        "6, > 4, 6",
+        "3.33",
+    ]
     assert shown(won, lost._replace(given=80.0))[-1] == "< 0.25"
 
 
@@ -216,7 +228,35 @@ def test_costs_and_races_from_their_stages_to_their_page(study: Path, monkeypatc
     monkeypatch.setitem(dna_cost.SIZES, "demo", dna_cost.Size(20, 16, 4, 1, (3,), (3,), 64, 1))
     assert dna.reproduce(ReproduceConfig("dna-cost", "demo", out=study), Console(file=io.StringIO(), width=200))
     record = json.loads((study / "results.json").read_text())
-    assert [cost["method"] for cost in record["costs"]] == [*METHODS, *(method + AGAIN for method in METHODS)]
-    assert [(race["rival"], race["seed"]) for race in record["races"]] == [(rival, 0) for rival in dna_races.RIVALS]
+    methods = (OURS, OURS_WITH_CRITIC, THEIRS)
+    assert [cost["method"] for cost in record["costs"]] == [*methods, *(method + AGAIN for method in methods)]
+    ran = [(race["rival"], race["racer"], race["seed"]) for race in record["races"]]
+    assert ran == [(rival, racer, 0) for rival in RIVALS for racer in RACERS]
     page = (study / "README.md").read_text()
-    assert all(title in page for title in ("| RL-D2 fkl, N = 3 |", "| DRAKES with KL, N = 3 |"))
+    assert all(
+        title in page for title in ("| RL-D2 fkl, N = 3 |", "| RL-D2 fkl with critic against DRAKES with KL, N = 3 |")
+    )
+
+    monkeypatch.setattr(dna_cost, "costs", None)  # nothing is measured twice
+    options = ReproduceConfig("dna-cost", "demo", out=study, only="critic against drakes with")
+    assert dna.reproduce(options, Console(file=io.StringIO(), width=200))
+    assert json.loads((study / "results.json").read_text()) == record
+
+
+def test_races_that_nobody_knows_are_refused_with_the_names_of_all(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"'smc' fits no race of dna-cost; they are .*RL-D2 fkl against DRAKES, N = 8"):
+        dna.reproduce(ReproduceConfig("dna-cost", "demo", out=tmp_path, only="smc"), Console(file=io.StringIO()))
+
+
+def test_costs_of_other_sizes_machines_or_versions_are_measured_again(tmp_path: Path):
+    size, cost = dna_cost.SIZES["demo"], Cost(OURS, 8, 1.0, 1.0)
+    raced = dna_races.Race(OURS, "DRAKES", 8, 0, 1.0, 2.0, 3.0, 1.0, 2.0, 4.0)
+    dna_cost.write_page(tmp_path, "demo", size, [cost, cost._replace(method=THEIRS)], [raced])
+    assert dna_cost.earlier(tmp_path, size)[0][0] == cost
+    assert dna_cost.earlier(tmp_path, size)[1] == {(raced.title, 0): raced}
+    assert dna_cost.earlier(tmp_path, size._replace(batch=7)) == ([], {})
+    path = tmp_path / "results.json"
+    record = json.loads(path.read_text())
+    for change in ({"machine": {}}, {"races": [{"rival": "DRAKES"}]}):
+        path.write_text(json.dumps(record | change))
+        assert dna_cost.earlier(tmp_path, size) == ([], {})

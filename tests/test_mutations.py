@@ -210,9 +210,7 @@ MUTATIONS = [
     Mutation(
         "networks/convolution.py", "rows(modulation), re", "rows(modulation)[::-1], re", "test_pieces_are_the_whole"
     ),
-    Mutation(
-        "studies/dna_cost.py", "AGAIN in cost.method].meg", "False].meg", "test_dna_studies.py::test_costs_are_compared"
-    ),
+    Mutation("studies/dna_cost.py", "AGAIN in cost.method]", "False]", "test_dna_studies.py::test_costs_are_compared"),
     Mutation(
         "agents/oracle_start.py",
         "ridge * jnp.eye",

@@ -1,10 +1,10 @@
-"""What RL-D2 and DRAKES cost at the same batch, model, length and reward, by the number N of reverse steps: memory and
-time of an update, and races to the median reward that DRAKES ends with."""
+"""What RL-D2 (with a critic and without) and DRAKES cost at the same batch, model, length and reward, by the number
+of reverse steps: memory and time of an update, and races to the median reward that DRAKES ends with."""
 
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +29,10 @@ from rld2.runner.reproduce import ReproduceConfig
 from rld2.runner.sequences import nothing_to_draw
 from rld2.runner.side_by_side import StoppedError
 from rld2.sequences.vocabulary import DNA
-from rld2.studies.dna_races import RIVALS, Race, race, race_grid
+from rld2.studies.dna_races import RACERS, RIVALS, Race, race, race_grid, title
 from rld2.studies.dna_stages import SCALES, stage_config, trained
 
-METHODS = ("RL-D2 fkl", "DRAKES")
+THEIRS = "DRAKES"
 AGAIN = ", rematerialised"  # activations are computed again for the gradient instead of being kept
 LONGEST = 8  # times as many rewards as DRAKES that RL-D2 may ask for in a race
 
@@ -50,7 +50,7 @@ class Size(NamedTuple):
 
 SIZES = {
     "demo": Size(60, 32, 24, 4, (8, 16, 32, 64, 128), (8, 16, 32), 6_400, 3),
-    "two-core": Size(200, 32, 48, 5, (16, 32, 64, 128), (16,), 3_200, 3),
+    "two-core": Size(200, 32, 48, 5, (16, 32, 64, 128), (16, 32, 64), 3_200, 3),
     "paper": Size(200, 32, 128, 20, (16, 32, 64, 128), (32, 64, 128), 512_000, 3),
 }
 
@@ -62,7 +62,13 @@ class Cost(NamedTuple):
     seconds: float  # of one update, the median
 
 
-def loops_of(size: Size, steps: int, finetune: FinetuneConfig) -> dict[str, Loop]:
+def ours_on(data: str) -> dict[str, FinetuneConfig]:
+    """The presets of RL-D2, with a critic and without."""
+    found = {racer: preset(f"dna/{data}/{kind}").agent for racer, kind in RACERS.items()}
+    return {racer: agent for racer, agent in found.items() if isinstance(agent, FinetuneConfig)}
+
+
+def loops_of(size: Size, steps: int, ours: Mapping[str, FinetuneConfig]) -> dict[str, Loop]:
     """One update each: drawing a group and learning from it, all sequences of a batch at once (in pieces, RL-D2 needs
     less). Weights are random: costs do not depend on them."""
     complement = tuple(int(x) for x in DNA.complement)
@@ -74,18 +80,18 @@ def loops_of(size: Size, steps: int, finetune: FinetuneConfig) -> dict[str, Loop
         denoiser = Backbone("convolutional", size.width, size.layers, recompute=again)
         config = PolicyConfig(steps=steps, denoiser=denoiser, embedding=16)
         model = Policy(jax.random.key(0), domain.spec, config)
-        same = dataclasses.replace(finetune, start=Start(), batch_size=size.batch, piece=0)
-        ours = make_finetune(same, domain.spec, 1, model)
+        for name, finetune in ours.items():
+            same = dataclasses.replace(finetune, start=Start(), batch_size=size.batch, piece=0)
+            loops[name + suffix] = build(domain, make_finetune(same, domain.spec, 1, model), 1)
         theirs = make_drakes(DrakesConfig(Start(), rematerialise=again), domain.spec, 1, model, reward)
-        loops[METHODS[0] + suffix] = build(domain, ours, 1)
-        loops[METHODS[1] + suffix] = build_dataset(nothing_to_draw(1), theirs, 1)
+        loops[THEIRS + suffix] = build_dataset(nothing_to_draw(1), theirs, 1)
     return loops
 
 
-def costs(size: Size, steps: int, finetune: FinetuneConfig) -> list[Cost]:
+def costs(size: Size, steps: int, ours: Mapping[str, FinetuneConfig]) -> list[Cost]:
     calls: dict[str, tuple[Callable[[], Any], int]] = {}
     memory: dict[str, float] = {}
-    for name, loop in loops_of(size, steps, finetune).items():
+    for name, loop in loops_of(size, steps, ours).items():
         state = loop.init(jnp.stack([jax.random.key(0)]))
         program = jax.jit(loop.advance).lower(state).compile()  # without donation: it is called with one state again
         analysis = program.memory_analysis()
@@ -100,64 +106,86 @@ def _bytes(analysis: Any) -> int:
     return analysis.temp_size_in_bytes + analysis.argument_size_in_bytes
 
 
-def cost_grid(measured: list[Cost], title: str) -> Grid:
-    """Ratios are to RL-D2 with as many steps, which keeps its activations as DRAKES does, or rematerialises as it."""
-    base = {(cost.steps, AGAIN in cost.method): cost for cost in measured if METHODS[0] in cost.method}
-    rows = tuple(
-        (
-            Cell(f"{cost.method}, N = {cost.steps}"),
-            Cell(f"{cost.megabytes:,.0f}"),
-            Cell(f"{cost.megabytes / base[cost.steps, AGAIN in cost.method].megabytes:.2f}"),
-            Cell(f"{1e3 * cost.seconds:,.0f}"),
-            Cell(f"{cost.seconds / base[cost.steps, AGAIN in cost.method].seconds:.2f}"),
+def cost_grid(measured: list[Cost], heading: str) -> Grid:
+    """Beside each number, how many times as much DRAKES needs with as many steps, if it keeps its activations too, or
+    rematerialises too."""
+    drakes = {(cost.steps, AGAIN in cost.method): cost for cost in measured if THEIRS in cost.method}
+    rows = []
+    for cost in measured:
+        theirs = drakes[cost.steps, AGAIN in cost.method]
+        rows.append(
+            (
+                Cell(f"{cost.method}, N = {cost.steps}"),
+                Cell(f"{cost.megabytes:,.0f}"),
+                Cell(f"{theirs.megabytes / cost.megabytes:.2f}"),
+                Cell(f"{1e3 * cost.seconds:,.0f}"),
+                Cell(f"{theirs.seconds / cost.seconds:.2f}"),
+            )
         )
-        for cost in measured
-    )
     notes = (
         "Memory: scratch and state of the compiled update.",
         "Times: medians of interleaved rounds; an update has one group.",
     )
-    return Grid(title, ("method", "MB", "ratio", "ms an update", "ratio"), rows, notes)
+    return Grid(heading, ("method", "MB", "DRAKES's by it", "ms an update", "DRAKES's by it"), tuple(rows), notes)
 
 
-def longer(measured: list[Cost], steps: int) -> int:
-    """How many times the updates of DRAKES ours have time for, at most `LONGEST`."""
+def longer(measured: list[Cost], racer: str, steps: int) -> int:
+    """How many times the updates of DRAKES `racer` has time for, at most `LONGEST`."""
     seconds = {cost.method: cost.seconds for cost in measured if cost.steps == steps}
-    return min(LONGEST, max(1, round(seconds[METHODS[1] + AGAIN] / seconds[METHODS[0] + AGAIN])))
+    return min(LONGEST, max(1, round(seconds[THEIRS + AGAIN] / seconds[racer + AGAIN])))
 
 
 def reproduce(options: ReproduceConfig, console: Console) -> bool:
     """Whether all of it is done now."""
-    size, name = SIZES[options.scale], f"dna-cost, {options.scale}"
+    size, scale = SIZES[options.scale], SCALES[options.scale]
     folder = options.out or Path("studies") / f"dna-cost-{options.scale}"
+    entered = list(itertools.product(range(options.seeds or scale.seeds), size.races, RIVALS, RACERS))
+    races = {(title(racer, rival, n), seed): (racer, rival, n, seed) for seed, n, rival, racer in entered}
+    chosen = {key: race for key, race in races.items() if options.only.lower() in key[0].lower()}
+    if not chosen:
+        names = list(dict.fromkeys(name for name, _ in races))
+        raise ValueError(f"--only {options.only!r} fits no race of dna-cost; they are {names}")
     console.print(f"dna-cost: batch {size.batch}, {size.length} letters, {size.layers} layers of width {size.width}")
     if options.plan:
+        console.print("\n".join(f"{name}, seed {seed}" for name, seed in chosen))
         return True
-    measured, finetune = list[Cost](), preset(f"dna/{SCALES[options.scale].data}/fkl").agent
-    assert isinstance(finetune, FinetuneConfig)
+    measured, ended = earlier(folder, size)
     for steps in size.steps:
-        measured += costs(size, steps, finetune)
-        write_page(folder, name, size, measured, [])
-    console.print(to_rich(cost_grid(measured, name)))
-    scale, ended = SCALES[options.scale], list[Race]()
+        if all(cost.steps != steps for cost in measured):
+            measured += costs(size, steps, ours_on(scale.data))
+            write_page(folder, options.scale, size, measured, ended.values())
+    console.print(to_rich(cost_grid(measured, f"dna-cost, {options.scale}")))
     try:
         for stage in ("pretrain", "oracle", "judge"):
             trained(stage_config(scale, stage, folder, options.data))
-        for seed, steps, rival in itertools.product(range(options.seeds or scale.seeds), size.races, RIVALS):
-            ended.append(race(folder, scale, rival, steps, seed, size.calls, longer(measured, steps)))
-            console.print(ended[-1].said)
-            write_page(folder, name, size, measured, ended)
+        for (name, seed), (racer, rival, steps, _) in chosen.items():
+            more = longer(measured, racer, steps)
+            ended[name, seed] = race(folder, scale, racer, rival, steps, seed, size.calls, more)
+            console.print(ended[name, seed].said)
+            write_page(folder, options.scale, size, measured, ended.values())
     except StoppedError:
         console.print("stopped; the same command goes on")
         return False
-    console.print(to_rich(race_grid(ended)))
+    console.print(to_rich(race_grid(ended.values())))
     console.print(f"page            {folder / 'README.md'}")
     return True
 
 
-def write_page(folder: Path, name: str, size: Size, measured: list[Cost], ended: list[Race]) -> None:
-    grids = [cost_grid(measured, name), *([race_grid(ended)] if ended else [])]
-    made = f"Made by `rld2 reproduce dna-cost --scale {name.rpartition(' ')[2]}`.\n"
+def earlier(folder: Path, size: Size) -> tuple[list[Cost], dict[tuple[str, int], Race]]:
+    """What this machine has measured already; nothing where sizes have changed."""
+    path = folder / "results.json"
+    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if record.get("machine") != machine() or record.get("size") != json.loads(json.dumps(size._asdict())):
+        return [], {}
+    if any(set(race) != set(Race._fields) for race in record["races"]):  # of another version
+        return [], {}
+    races = [Race(**race) for race in record["races"]]
+    return [Cost(**cost) for cost in record["costs"]], {(race.title, race.seed): race for race in races}
+
+
+def write_page(folder: Path, scale: str, size: Size, measured: list[Cost], ended: Collection[Race]) -> None:
+    grids = [cost_grid(measured, f"dna-cost, {scale}"), *([race_grid(ended)] if ended else [])]
+    made = f"Made by `rld2 reproduce dna-cost --scale {scale}`.\n"
     write_text(folder / "README.md", "\n".join(["# dna-cost\n", made, *map(to_markdown, grids)]))
     record: dict[str, Any] = {"size": size._asdict(), "machine": machine()}
     record["costs"] = [cost._asdict() for cost in measured]

@@ -1,18 +1,21 @@
-"""How long RL-D2 takes to the median reward that DRAKES ends with, from the same model, oracle and reverse steps."""
+"""How long RL-D2, with a critic and without, takes to the median reward that DRAKES ends with, from the same model,
+oracle and reverse steps."""
 
 import dataclasses
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rld2.report.designs import OURS, OURS_WITH_CRITIC
 from rld2.report.grid import Cell, Grid
 from rld2.runner import log
 from rld2.studies.dna_stages import Scale, design_config, start_in, trained
 
-RIVALS = {"DRAKES": "drakes", "DRAKES with KL": "drakes-kl"}  # and their presets
+RACERS = {OURS: "fkl", OURS_WITH_CRITIC: "fkl-critic"}  # and their presets
+RIVALS = {"DRAKES": "drakes", "DRAKES with KL": "drakes-kl"}
 LINES = 25  # of the log of a race in which RL-D2 asks for as many rewards as DRAKES
 
 
@@ -20,6 +23,7 @@ class Race(NamedTuple):
     """One after the other. Rewards are medians of a group, as the tuning oracle has them; seconds do not contain
     compiling."""
 
+    racer: str
     rival: str
     steps: int
     seed: int
@@ -31,6 +35,10 @@ class Race(NamedTuple):
     given: float  # seconds of RL-D2's run
 
     @property
+    def title(self) -> str:
+        return title(self.racer, self.rival, self.steps)
+
+    @property
     def ratio(self) -> float:
         """DRAKES's time by ours; if ours never got there, the ratio is less than this one."""
         return self.drakes / (self.given if self.rld2 is None else self.rld2)
@@ -38,14 +46,18 @@ class Race(NamedTuple):
     @property
     def said(self) -> str:
         if self.rld2 is None:
-            end = f"RL-D2 did not reach it in {self.given:.0f} s; its greatest was {self.best:.3f}."
+            end = f"{self.racer} did not reach it in {self.given:.0f} s; its greatest was {self.best:.3f}."
         else:
-            end = f"RL-D2 reached it in {self.rld2:.0f} s: {self.rival} took {self.ratio:.2f} times as long."
+            end = f"{self.racer} reached it in {self.rld2:.0f} s: {self.rival} took {self.ratio:.2f} times as long."
         begin = f"{self.rival}, N = {self.steps}, seed {self.seed}"
         return f"{begin}: final median reward {self.reward:.3f}, first after {self.drakes:.0f} s. {end}"
 
 
-def race(folder: Path, scale: Scale, rival: str, steps: int, seed: int, calls: int, longer: int) -> Race:
+def title(racer: str, rival: str, steps: int) -> str:
+    return f"{racer} against {rival}, N = {steps}"
+
+
+def race(folder: Path, scale: Scale, racer: str, rival: str, steps: int, seed: int, calls: int, longer: int) -> Race:
     """RL-D2 asks for as many rewards as DRAKES; if it does not get there, for `longer` times as many."""
     start = dataclasses.replace(start_in(folder, scale), classifier=None)
 
@@ -55,9 +67,9 @@ def race(folder: Path, scale: Scale, rival: str, steps: int, seed: int, calls: i
         return log.read(trained(design_config(scale, kind, changes, folder / "runs" / name, start, seed)))
 
     drakes = records(RIVALS[rival], 1)
-    ended = decided(rival, steps, seed, drakes, records("fkl", 1))
+    ended = decided(racer, rival, steps, seed, drakes, records(RACERS[racer], 1))
     if ended.rld2 is None and longer > 1:
-        ended = decided(rival, steps, seed, drakes, records("fkl", longer))
+        ended = decided(racer, rival, steps, seed, drakes, records(RACERS[racer], longer))
     return ended
 
 
@@ -68,7 +80,9 @@ def clock(records: list[dict[str, Any]]) -> list[float]:
     return list(seconds - seconds[0] + first)
 
 
-def decided(rival: str, steps: int, seed: int, drakes: list[dict[str, Any]], fkl: list[dict[str, Any]]) -> Race:
+def decided(
+    racer: str, rival: str, steps: int, seed: int, drakes: list[dict[str, Any]], fkl: list[dict[str, Any]]
+) -> Race:
     """From the lines of both logs."""
     late = [record["reward_median"][0] for record in drakes if record["frames"] > 0.75 * drakes[-1]["frames"]]
     reward = float(np.mean(late))
@@ -79,21 +93,20 @@ def decided(rival: str, steps: int, seed: int, drakes: list[dict[str, Any]], fkl
 
     theirs, whole = first(drakes), clock(drakes)[-1]
     best = max(record["reward_median"][0] for record in fkl)
-    return Race(
-        rival, steps, seed, reward, whole if theirs is None else theirs, whole, first(fkl), best, clock(fkl)[-1]
-    )
+    theirs = whole if theirs is None else theirs
+    return Race(racer, rival, steps, seed, reward, theirs, whole, first(fkl), best, clock(fkl)[-1])
 
 
-def race_grid(ended: Sequence[Race]) -> Grid:
-    """A row for every rival and N; in its cells one number a seed."""
+def race_grid(ended: Collection[Race]) -> Grid:
+    """A row for every pair and N; in its cells one number a seed."""
     rows = []
-    for rival, steps in dict.fromkeys((race.rival, race.steps) for race in ended):
-        races = [race for race in ended if (race.rival, race.steps) == (rival, steps)]
+    for name in dict.fromkeys(race.title for race in ended):
+        races = [race for race in ended if race.title == name]
         middle = sorted(races, key=lambda race: race.ratio)[(len(races) - 1) // 2]  # a race: it may be a bound
         ours = [f"{race.rld2:.0f}" if race.rld2 is not None else f"> {race.given:.0f}" for race in races]
         rows.append(
             (
-                Cell(f"{rival}, N = {steps}"),
+                Cell(name),
                 Cell(", ".join(f"{race.reward:.2f}" for race in races)),
                 Cell(f"{statistics.median(race.whole for race in races):.0f}"),
                 Cell(", ".join(f"{race.drakes:.0f}" for race in races)),
@@ -101,7 +114,7 @@ def race_grid(ended: Sequence[Race]) -> Grid:
                 Cell(("< " if middle.rld2 is None else "") + f"{middle.ratio:.2f}"),
             )
         )
-    header = ("rival", "its final median reward", "its run, s", "its first time there, s", "RL-D2's, s", "ratio")
+    header = ("race", "the rival's final median reward", "its run, s", "its first time there, s", "RL-D2's, s", "ratio")
     notes = (
         "A number for each seed; the seconds of the rival's run and the ratio are medians (of two, the lower ratio).",
         "Ratio: when the rival's groups first have the median reward of its last quarter, by when ours have it.",
