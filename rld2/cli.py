@@ -146,6 +146,11 @@ def sample(arguments: Sequence[str]) -> None:
     _at_least_one(n=options.n, steps=options.steps)
     _check_sampler(options.sampler)
     guide = Guide(options.guide, options.strength, options.particles, options.every)
+    if guide.kind == "none" and (options.oracle is not None or guide != Guide()):
+        raise ValueError(
+            "--oracle, --strength, --particles and --every say how to lead a draw; say by what with --guide cg, cfg, "
+            "smc or tds, or leave them out"
+        )
     source = opened(options.run, options.index)
     name = source.config.name.replace("/", "-")
     if options.best:
@@ -169,8 +174,11 @@ def sample(arguments: Sequence[str]) -> None:
             guide=guide,
             oracle=options.oracle,
         )
-    write_fasta(path, source.vocabulary.decode(tokens), [f"{name}-{i}" for i in range(options.n)])
-    console.print(f"wrote {options.n:,} sequences to {path}")
+    sequences = source.vocabulary.decode(tokens)
+    write_fasta(path, sequences, [f"{name}-{i}" for i in range(options.n)])
+    different = len(set(sequences))
+    alike = "" if different == len(sequences) else f", {different:,} of them different"
+    console.print(f"wrote {options.n:,} sequences{alike} to {path}")
 
 
 def compare(arguments: Sequence[str]) -> None:

@@ -48,9 +48,8 @@ class Start:
     oracle: Path = Path("runs/dna-synthetic-oracle-1")
     judge: Path | None = Path("runs/dna-synthetic-judge-1")  # None: designs are not judged by an oracle
     classifier: Path | None = None  # tells how many designs are of the type of cell the rewards are of; None: not told
-    reward: str = (
-        "oracle"  # or true (synthetic data), a Python function "package.module:function", own (given in Python)
-    )
+    # oracle, true (of synthetic data), a Python function "package.module:function", or own (given in Python)
+    reward: str = "oracle"
     steps: int | None = None  # reverse steps N; None: as pretrained
 
     def schedule_for(self, pretrained: Policy) -> Schedule:

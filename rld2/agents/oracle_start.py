@@ -62,7 +62,7 @@ def begin(
     """The network with a readout that is the best model, linear in its features and its hidden units.
 
     A hidden unit looks at random at the features, but by the squares of their weights in the linear model: most of
-    them tell nothing, and units that look at all alike would be noise (docs/dna.md).
+    them tell nothing, and units that look at all alike would be noise (docs/dna-findings.md).
     """
     found = found_in(tokens, network)
     wanted = targets[: len(found.x)]

@@ -1,72 +1,16 @@
 """Designing a sequence as an environment: one step, the whole sequence is the action, its score is the reward."""
 
-import importlib
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Key
 
+from rld2.domains.rewards import BlackBox, Differentiable
 from rld2.sequences.vocabulary import Vocabulary
 from rld2.types import EnvSpec, TimeStep, beginning
-
-Differentiable = Callable[[Float[Array, "n k v"]], Float[Array, " n"]]
-Scores = Callable[[Sequence[str]], Any]
-
-
-class BlackBox:
-    """A user's `f(sequences) -> scores`: asked for many sequences at a time, for each of them once.
-
-    `asked` counts sequences whose score was wanted, `calls` those that the function was asked for.
-    """
-
-    def __init__(self, function: Scores, vocabulary: Vocabulary, at_once: int | None = None):
-        if at_once is not None and at_once < 1:
-            raise ValueError(f"at_once must be 1 or more sequences, got {at_once}")
-        self.function, self.vocabulary, self.at_once = function, vocabulary, at_once
-        self.known: dict[str, float] = {}
-        self.asked = self.calls = 0
-
-    def __call__(self, tokens: Int[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
-        sequences = self.vocabulary.decode(tokens)
-        self.asked += len(sequences)
-        new = list(dict.fromkeys(s for s in sequences if s not in self.known))
-        size = self.at_once or max(len(new), 1)
-        for start in range(0, len(new), size):
-            part = new[start : start + size]
-            scores = np.asarray(self.function(part), float)
-            self.calls += len(part)
-            if scores.shape != (len(part),):
-                raise ValueError(f"the reward must return one score a sequence: {len(part)}, got shape {scores.shape}")
-            if not np.isfinite(scores).all():
-                bad = int(np.argmin(np.isfinite(scores)))
-                raise ValueError(f"the reward of {part[bad]} must be a finite number, got {scores[bad]}")
-            self.known.update(zip(part, scores.tolist(), strict=True))
-        return np.array([self.known[s] for s in sequences], np.float32)
-
-
-def function_named(name: str) -> Scores:
-    """A function by "package.module:function"; modules in the current folder are found too."""
-    module, _, attribute = name.partition(":")
-    if "" not in sys.path:
-        sys.path.append("")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-        if not callable(found):
-            raise ValueError(f"{found!r} cannot be called")
-        return found
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"reward {name!r} must be 'oracle', 'true' or a Python function as package.module:function ({error})"
-        ) from error
-
-
-def reward_from(function: Any, vocabulary: Vocabulary) -> Differentiable | BlackBox:
-    """A user's function: of strings, or, where its attribute `relaxed` is true, of letters' probabilities in JAX."""
-    return function if getattr(function, "relaxed", False) else BlackBox(function, vocabulary)
 
 
 class SequenceDomain:

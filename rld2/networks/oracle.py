@@ -27,9 +27,8 @@ class OracleNetworkConfig:
     channels: int = 24  # of the second layer, which sees how sites lie to each other; 0: none
     words: tuple[int, ...] = ()  # letters of the words that are counted beside, such as 4 5
     hidden: int = 64
-    reach: float | None = (
-        6.0  # spreads from its mean beyond which a feature tells nothing more (docs/dna.md); None: any
-    )
+    # spreads from its mean beyond which a feature tells nothing more (docs/dna-findings.md); None: any
+    reach: float | None = 6.0
     dropout: float = 0.3  # of what was found in the whole sequence
 
     def __post_init__(self) -> None:
@@ -259,12 +258,10 @@ def _classified(classifier: Classifier, tokens: Int[Array, "n k"]) -> Int[Array,
     return jnp.argmax(classifier.network(one_hot(tokens, classifier.network.vocab)), axis=-1)
 
 
-def check_tuning(oracle: Any) -> TuningOracle:
+def check_tuning(oracle: Any, name: str = "this oracle") -> TuningOracle:
     """The border between the two: what optimises asks here."""
     if isinstance(oracle, EvaluationOracle | Classifier):
-        raise ValueError(
-            "this oracle is kept for evaluation and cannot be optimised against; train one with role 'tuning'"
-        )
+        raise ValueError(f"{name} is kept for evaluation and cannot be optimised against; train one with role 'tuning'")
     if not isinstance(oracle, TuningOracle):
-        raise ValueError(f"expected a tuning oracle, got {type(oracle).__name__}")
+        raise ValueError(f"{name} must be an oracle for tuning (a preset dna/.../oracle), got {type(oracle).__name__}")
     return oracle

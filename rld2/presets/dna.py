@@ -31,7 +31,7 @@ def start_of(name: str, runs: Path = Path("runs")) -> Start:
 
 
 def with_critic(finetune: FinetuneConfig, synthetic: bool) -> FinetuneConfig:
-    """Forward KL with a critic, whose steps need no anchor; real sequences take a larger one (docs/dna.md)."""
+    """Forward KL with a critic, whose steps need no anchor; real sequences take a larger one (docs/dna-findings.md)."""
     critic, batch_size = CriticConfig(updates=32), 16
     if not synthetic:
         network = dataclasses.replace(critic.network, filters=64, words=(1, 2, 3, 4, 5))
@@ -56,12 +56,12 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     oracle = OracleConfig(data, "tuning", network, optimiser, ridge=ridge, keep=keep)
     pretrain = PretrainConfig(data, SMALL)
     finetune = FinetuneConfig(start, batch_size=16)
-    if not synthetic:  # at the rate of synthetic data and without an anchor, designs become alike (docs/dna.md)
+    if not synthetic:  # as fast and without an anchor, designs become alike (docs/dna-findings.md)
         slower = OptimiserConfig(1e-3, final_share=0.1, max_gradient_norm=1.0)
         finetune = FinetuneConfig(start, optimiser=slower, anchor=0.1, epochs=8)
     reverse = FinetuneConfig(start, "rkl", temperature=TemperatureConfig(budget=0.5), anchor=0.01, epochs=8)
     critic = with_critic(finetune, synthetic)
-    # an oracle of real data starts as good as it gets (docs/dna.md): one batch, so that it is a run like any other
+    # an oracle of real data starts as good as it gets (docs/dna-findings.md): one batch makes it a run like any other
     seen, learned = (200_000, 100_000) if synthetic else (600_000, 64)
     rate = OptimiserConfig(3e-4, max_gradient_norm=1.0)
     large = dataclasses.replace(pretrain, policy=DRAKES_SIZE, optimiser=rate, batch_size=64)  # 32: only tried small

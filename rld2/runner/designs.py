@@ -21,7 +21,8 @@ from rld2.diffusion.guidance import classifier_free, reward_guided
 from rld2.diffusion.particles import particles
 from rld2.diffusion.sample import Sampler, sample, sampler_named
 from rld2.diffusion.schedule import Schedule
-from rld2.domains.sequences import Differentiable, SequenceDomain, function_named
+from rld2.domains.rewards import Differentiable, function_named, is_relaxed, relaxed
+from rld2.domains.sequences import SequenceDomain
 from rld2.networks.oracle import check_tuning
 from rld2.runner import run
 from rld2.runner.config import SequenceConfig, TrainConfig
@@ -51,9 +52,8 @@ class Guide:
     def __post_init__(self) -> None:
         if self.kind not in GUIDES:
             raise ValueError(f"guide must be one of {list(GUIDES)}, got {self.kind!r}")
-        least = 0.0 if self.kind in ("smc", "tds") else -1e-9
-        if not least < self.strength < float("inf"):
-            raise ValueError(f"strength must be positive, got {self.strength}")
+        if not 0.0 <= self.strength < float("inf") or (self.strength == 0.0 and self.kind != "cfg"):
+            raise ValueError(f"strength must be positive (of cfg, 0 or more), got {self.strength}")
         checks.at_least(1, self, "particles", "every")
 
     def reward_calls(self, steps: int) -> int:
@@ -76,6 +76,10 @@ class Run(NamedTuple):
         domain = self.setup.domain
         assert isinstance(domain, SequenceDomain)
         return domain.vocabulary
+
+    @property
+    def length(self) -> int:
+        return self.setup.domain.spec.action.length
 
 
 def opened(folder: Path, index: int = 0) -> Run:
@@ -119,6 +123,8 @@ def draw(
     """`number` sequences of the run; `oracle` is what guides: a run of role tuning, or package.module:function."""
     if isinstance(source.config.agent, OracleConfig):
         raise ValueError("an oracle judges sequences and makes none; sample from a pretrained or a design's run")
+    if isinstance(source.config.agent, SearchConfig) and (sampler, steps) != (None, None):
+        raise ValueError("a search keeps sequences and draws none, in whatever steps; leave out --sampler and --steps")
     how = ActSpec(None if sampler is None else sampler_named(sampler), steps)
     at_once = AT_ONCE
     if guide is None or guide.kind == "none":
@@ -139,17 +145,20 @@ def guiding(oracle: Path, source: Run) -> Differentiable:
     """A run of role tuning that reads the same letters, or a user's function that can be differentiated."""
     if ":" in str(oracle) and not oracle.exists():
         function: Any = function_named(str(oracle))
-        if not getattr(function, "relaxed", False):
+        if not is_relaxed(function):
             raise ValueError(
                 f"guidance needs a reward of letters' probabilities, written in JAX and marked `relaxed = True`; "
                 f"{oracle} is of strings (docs/dna.md)"
             )
-        return function
+        return relaxed(function, source.vocabulary, source.length)
     found = run.open_run(oracle)
     letters = found.agent.data.vocabulary.letters if isinstance(found.agent, OracleConfig) else None
     if letters not in (None, source.vocabulary.letters):
         raise ValueError(f"the model writes the letters {source.vocabulary.letters}, {oracle} reads {letters}")
-    return check_tuning(found.learned)
+    tuning = check_tuning(found.learned, str(oracle))
+    if found.length != source.length:
+        raise ValueError(f"the model writes {source.length} letters, {oracle} learned from sequences of {found.length}")
+    return tuning
 
 
 def _nothing_said(source: Run, number: int) -> Float[Array, "n c"]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from rld2.agents.relay import RelayConfig, hand_over
 from rld2.domains.registry import AnyEnv
-from rld2.domains.sequences import Scores
+from rld2.domains.rewards import Scores
 from rld2.runner import run
 from rld2.runner.config import TrainConfig
 from rld2.runner.loop import LoopState

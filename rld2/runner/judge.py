@@ -15,7 +15,7 @@ from rld2.agents.finetune import Start
 from rld2.agents.oracle import OracleConfig
 from rld2.agents.policy import Policy
 from rld2.agents.pretrain import PretrainConfig
-from rld2.domains.sequences import BlackBox
+from rld2.domains.rewards import BlackBox
 from rld2.networks.oracle import Classifier, EvaluationOracle, in_parts, one_hot
 from rld2.runner import checkpoint, log, run
 from rld2.runner.config import TrainConfig
@@ -64,7 +64,10 @@ def judge_run(
 ) -> list[Row]:
     """The rows of a run's table, by what kind of run it is; `best`: of the best that a design asked for, not drawn."""
     agent = source.config.agent
-    found = best_of(source, number)[0] if best else None
+    own = own_reward(source.setup.domain)
+    found, paid = best_of(source, number) if best else (None, None)
+    if own is not None and found is not None and paid is not None:
+        own.learn(found, paid)
     if isinstance(agent, OracleConfig):
         if isinstance(source.learned, Classifier):
             return _judge_classifier(agent.data, source.learned)
@@ -75,7 +78,7 @@ def judge_run(
         return judge_model(agent, source.learned, tokens)
     assert isinstance(agent, DESIGNS)
     base = run.open_run(agent.start.pretrained)
-    return judge_design(tokens, base.agent, base.learned, agent.start, own_reward(source.setup.domain))
+    return judge_design(tokens, base.agent, base.learned, agent.start, own)
 
 
 def judge_design(

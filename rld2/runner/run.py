@@ -15,13 +15,14 @@ import jax.numpy as jnp
 
 from rld2.agents.oracle import OracleConfig
 from rld2.domains.registry import AnyEnv, make_domain
-from rld2.domains.sequences import Scores
+from rld2.domains.rewards import Scores
 from rld2.runner import checkpoint
 from rld2.runner.config import SequenceConfig, TrainConfig, from_json, make_agent, to_json
 from rld2.runner.host_loop import build_host
 from rld2.runner.loop import Loop, LoopState, build
 from rld2.runner.origin import origin
 from rld2.runner.sequences import DESIGNS, Opened, parts
+from rld2.sequences.data import DataConfig, load
 from rld2.types import Agent, Domain
 
 CONFIG, CHECKPOINTS, HANDOVER, ORIGIN = "config.json", "checkpoints", "handover.json", "origin.json"
@@ -73,7 +74,6 @@ def check_start(agent: Any) -> None:
     if not isinstance(agent, DESIGNS):
         return
     start = agent.start
-    letters = _letters(start.pretrained)
     for name, folder, role in (("judge", start.judge, "evaluation"), ("classifier", start.classifier, "classifier")):
         if folder is None:
             continue
@@ -85,9 +85,9 @@ def check_start(agent: Any) -> None:
         found = read_config(folder).agent
         if not isinstance(found, OracleConfig) or found.role != role:
             raise ValueError(f"start.{name} {folder} is not of the role {role!r}; a preset dna/.../{name} makes one")
-        _check_letters(letters, start.pretrained, folder, f"--agent.start.{name}")
+        _check_same(start.pretrained, folder, f"--agent.start.{name}")
     if start.reward == "oracle":
-        _check_letters(letters, start.pretrained, start.oracle, "--agent.start.oracle")
+        _check_same(start.pretrained, start.oracle, "--agent.start.oracle")
     if start.judge is not None and start.reward == "oracle" and (start.oracle / CONFIG).is_file():
         tuned, judged = (getattr(read_config(folder).agent, "data", None) for folder in (start.oracle, start.judge))
         if tuned != judged:
@@ -97,17 +97,24 @@ def check_start(agent: Any) -> None:
             )
 
 
-def _letters(folder: Path) -> str | None:
-    """Of the data of a run, if it is one."""
-    data = getattr(read_config(folder).agent, "data", None) if (folder / CONFIG).is_file() else None
-    return None if data is None else data.vocabulary.letters
+def _data(folder: Path) -> DataConfig | None:
+    """Of a run, if it is one."""
+    return getattr(read_config(folder).agent, "data", None) if (folder / CONFIG).is_file() else None
 
 
-def _check_letters(letters: str | None, pretrained: Path, other: Path, option: str) -> None:
-    found = _letters(other)
-    if letters is not None and found is not None and letters != found:
+def _check_same(pretrained: Path, other: Path, option: str) -> None:
+    """That sequences of a model are what another run can read."""
+    written, read = _data(pretrained), _data(other)
+    if written is None or read is None or written == read:
+        return
+    if (letters := written.vocabulary.letters) != (found := read.vocabulary.letters):
         raise ValueError(
             f"{pretrained} writes the letters {letters}, {other} reads {found}; name a run of the same with {option}"
+        )
+    if (length := load(written).length) != (found := load(read).length):
+        raise ValueError(
+            f"{pretrained} writes {length} letters a sequence, {other} learned from {found}; name a run of the same "
+            f"length with {option}"
         )
 
 
@@ -120,7 +127,7 @@ def open_run(folder: Path) -> Opened:
         )
     config = read_config(folder)
     setup = set_up(config)
-    return Opened(config.agent, policy_of(setup, restore(folder, setup), 0))
+    return Opened(config.agent, policy_of(setup, restore(folder, setup), 0), setup.domain.spec.action.length)
 
 
 def create(config: TrainConfig) -> Path:

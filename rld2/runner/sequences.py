@@ -15,7 +15,8 @@ from rld2.agents.policy import Policy
 from rld2.agents.pretrain import PretrainConfig, make_pretrain
 from rld2.agents.search import SearchConfig, make_search
 from rld2.domains.registry import DomainConfig
-from rld2.domains.sequences import BlackBox, Differentiable, Scores, SequenceDomain, function_named, reward_from
+from rld2.domains.rewards import BlackBox, Differentiable, Scores, function_named, reward_from
+from rld2.domains.sequences import SequenceDomain
 from rld2.networks.oracle import TuningOracle, check_tuning
 from rld2.runner.config import SequenceConfig
 from rld2.runner.dataset_loop import build_dataset
@@ -36,6 +37,7 @@ class Opened(NamedTuple):
 
     agent: Any
     learned: Any
+    length: int  # letters of its sequences
 
 
 Open = Callable[[Path], Opened]
@@ -143,25 +145,23 @@ def opened_design(start: Start, open_run: Open) -> Designed:
     return Designed(found.agent.data, found.agent.data.vocabulary, found.learned, found.agent.classes)
 
 
-def reward_of(start: Start, data: DataConfig, open_run: Open) -> Differentiable | BlackBox:
+def reward_of(start: Start, data: DataConfig, length: int, open_run: Open) -> Differentiable | BlackBox:
     """The reward a design asks for. An evaluation oracle is refused here."""
     if start.reward == "oracle":
-        return check_tuning(open_run(start.oracle).learned)
+        return check_tuning(open_run(start.oracle).learned, f"start.oracle {start.oracle}")
     if start.reward == "true":
         if data.name != "synthetic":
             raise ValueError(f"the true reward is known for synthetic data only, these are {data.name!r}")
         return synthetic.activity_of
-    return reward_from(_missing if start.reward == OWN else function_named(start.reward), data.vocabulary)
-
-
-def _missing(sequences: Any) -> Any:
-    raise ValueError("this run learned from a function given in Python; to go on, give it again to `rld2.train`")
+    if start.reward == OWN:
+        return BlackBox(None, data.vocabulary)
+    return reward_from(function_named(start.reward, "'oracle', 'true' or "), data.vocabulary, length)
 
 
 def own_reward(domain: Any) -> BlackBox | None:
     """The user's function behind a design's reward, if it has one and the function is at hand."""
     reward = domain.reward if isinstance(domain, SequenceDomain) else None
-    return reward if isinstance(reward, BlackBox) and reward.function is not _missing else None
+    return reward if isinstance(reward, BlackBox) and reward.function is not None else None
 
 
 def with_own_reward(agent: Any) -> Any:
@@ -180,8 +180,12 @@ def _design(
     function: Scores | None,
 ) -> Parts:
     data, vocabulary, pretrained, classes = opened_design(agent.start, open_run)
-    reward = reward_of(agent.start, data, open_run) if function is None else reward_from(function, vocabulary)
-    place = SequenceDomain(domain.name, vocabulary, pretrained.action.length, domain.num_envs, reward, classes)
+    length = pretrained.action.length
+    if function is None:
+        reward = reward_of(agent.start, data, length, open_run)
+    else:
+        reward = reward_from(function, vocabulary, length)
+    place = SequenceDomain(domain.name, vocabulary, length, domain.num_envs, reward, classes)
     iterations = max(1, log_frames // domain.num_envs)
     if isinstance(agent, DrakesConfig):
         if isinstance(reward, BlackBox):

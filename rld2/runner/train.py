@@ -12,7 +12,8 @@ import jax
 import numpy as np
 
 from rld2.domains.registry import AnyEnv
-from rld2.domains.sequences import Scores, SequenceDomain
+from rld2.domains.rewards import Scores
+from rld2.domains.sequences import SequenceDomain
 from rld2.runner import checkpoint, log, run
 from rld2.runner.config import SequenceConfig, TrainConfig
 from rld2.runner.handover import Relay

@@ -100,6 +100,8 @@ def folder(config: DataConfig) -> Path:
             f"the data set {config.name!r} needs its files; give their folder with --data, or set {FOLDER_VARIABLE} to "
             f"it, or take the synthetic set, which needs none"
         )
+    if not named.is_dir():
+        raise ValueError(f"no folder {named}; give the one that holds {HEPG2} and the other files of {config.name!r}")
     inner = named / "dna"
     return inner if inner.is_dir() else named
 

@@ -30,7 +30,10 @@ class Table(NamedTuple):
 
 def _open(path: Path) -> TextIOWrapper:
     if not path.is_file():
-        raise ValueError(f"no file at {path}; give the path of a .tsv, .csv or FASTA file, gzipped or not")
+        raise ValueError(
+            f"no file at {path}; give the path of a .tsv, .csv or FASTA file, gzipped or not (a run needs the file it "
+            f"learned from: where that has moved, correct agent.data.path in the run's config.json)"
+        )
     encoding = "utf-8-sig"  # which leaves out the mark that some programs begin a file with
     return gzip.open(path, "rt", encoding=encoding) if path.suffix == ".gz" else path.open(encoding=encoding)
 
@@ -174,6 +177,8 @@ def _number(row: _Row, path: Path) -> float:
         value = float(row.score or "")
     except ValueError:
         value = math.nan
+    if row.score is None:
+        raise ValueError(f"{path} line {row.line}: no score; in FASTA headers it stands as score=1.5")
     if not math.isfinite(value):
         raise ValueError(f"{path} line {row.line}: the score must be a finite number, got {row.score!r}")
     return value

@@ -1,8 +1,6 @@
 """Pretraining, fine-tuning and search on sequences so short that everything can be enumerated."""
 
 import dataclasses
-import sys
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -22,7 +20,8 @@ from rld2.diffusion.elbo import elbo_exact
 from rld2.diffusion.pairs import all_pairs
 from rld2.diffusion.sample import Sampler
 from rld2.diffusion.schedule import Schedule
-from rld2.domains.sequences import BlackBox, SequenceDomain, function_named, reward_from
+from rld2.domains.rewards import BlackBox
+from rld2.domains.sequences import SequenceDomain
 from rld2.losses.kl import step_terms
 from rld2.losses.temperature import TemperatureConfig
 from rld2.networks.heads import Backbone
@@ -261,24 +260,6 @@ def test_search_finds_better_sequences(kind: Any):
         assert np.all(np.diff(rewards) <= 0.0)
 
 
-def test_a_black_box_is_asked_once_for_each_sequence():
-    asked: list[list[str]] = []
-
-    def function(sequences: Any) -> list[float]:
-        asked.append(list(sequences))
-        return [s.count("G") / 4 for s in sequences]
-
-    box = BlackBox(function, DNA, at_once=2)
-    scores = box(DNA.encode_all(["GGAA", "AAAA", "GGAA", "GGGG"]))
-    assert scores.tolist() == [0.5, 0.0, 0.5, 1.0]
-    box(DNA.encode_all(["AAAA", "CCCC"]))
-    assert asked == [["GGAA", "AAAA"], ["GGGG"], ["CCCC"]]
-    assert (box.asked, box.calls) == (6, 4)
-    for answer, message in (([1.0], "one score a sequence: 2, got shape"), ([1.0, float("nan")], "TTTT must be a fin")):
-        with pytest.raises(ValueError, match=message):
-            BlackBox(lambda _, answer=answer: answer, DNA)(DNA.encode_all(["AAAA", "TTTT"]))
-
-
 def test_the_domain_is_one_step_long():
     for place in (
         domain(3),
@@ -305,35 +286,15 @@ def test_mistakes():
     assert_refused(SearchConfig(), "population", 1, "population must be 2 or more")
     assert_refused(PretrainConfig(), "draws", "x", "draws must be one of")
     assert_refused(DrakesConfig(), "last", 0, "last must be 1 or more")
-    with pytest.raises(ValueError, match="must be 'oracle', 'true' or a Python function"):
-        function_named("no.such:thing")
-    assert function_named("math:sqrt")
-    with pytest.raises(ValueError, match="cannot be called"):
-        function_named("math:pi")
     assert_refused(PretrainConfig(), "batch_size", 0, "batch_size must be 1 or more, got 0")
     assert_refused(OracleConfig(), "batch_size", 0, "batch_size must be 1 or more, got 0")
     assert_refused(OracleConfig(), "average_rate", -3.0, r"average_rate must be in \(0, 1\], got -3.0")
-    for strength in (-1.0, float("nan"), float("inf")):
+    assert Guide("cfg", 0.0).strength == 0.0
+    for strength in (-1.0, 0.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="strength must be positive"):
             Guide("cg", strength)
     with pytest.raises(ValueError, match="strength must be positive"):
         Guide("smc", 0.0)
-
-
-def test_a_function_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "my_reward_here.py").write_text("def score(sequences):\n    return [0.0 for _ in sequences]\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [entry for entry in sys.path if entry])
-    assert function_named("my_reward_here:score")(["A"]) == [0.0]
-
-
-def test_a_users_reward_of_letters_can_be_differentiated_one_of_strings_is_a_black_box():
-    def letters(x: jax.Array) -> jax.Array:
-        return reward(x)
-
-    assert isinstance(reward_from(letters, DNA), BlackBox)
-    letters.relaxed = True  # pyright: ignore[reportFunctionMemberAccess]
-    assert reward_from(letters, DNA) is letters
 
 
 def test_the_counters_of_a_continued_run_go_on():

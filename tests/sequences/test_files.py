@@ -72,7 +72,7 @@ MISTAKES = {
     "column": ("x.tsv", TABLE.replace("activity", "log2"), r"line 1: no column 'activity'; it has \['id', 'sequence'"),
     "cells": ("x.tsv", TABLE + "c\tACGT\n", "line 4: 2 cells, but 3 columns"),
     "score": ("x.tsv", TABLE + "c\tACGT\tnan\n", "line 4: the score must be a finite number, got 'nan'"),
-    "no score": ("x.fa", ">a\nAC\n", "line 1: the score must be a finite number, got None"),
+    "no score": ("x.fa", ">a\nAC\n", "line 1: no score; in FASTA headers it stands as score=1.5"),
     "empty": ("x.tsv", "", "is empty"),
     "only a header": ("x.tsv", "sequence\tactivity\n", "holds no sequences"),
     "no header": ("x.fa", "ACGT\n", "line 1: a FASTA file begins with a header line"),
