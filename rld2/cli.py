@@ -189,7 +189,7 @@ def reproduce(arguments: Sequence[str]) -> None:
     description = f"{ReproduceConfig.__doc__}\n\nStudies: {', '.join([*STUDIES, *dna.STUDIES])}."
     options = tyro.cli(ReproduceConfig, args=list(arguments), prog="rld2 reproduce", description=description)
     if options.study in dna.STUDIES:
-        if not dna.reproduce(options, console):
+        if not dna.reproduce(options, console) and not options.plan:
             sys.exit(130)
         return
     if options.scale == "demo":

@@ -158,6 +158,15 @@ def test_data_is_short_for_the_path_of_a_stages_data():
     assert data_named(["--data=x", "--data.other"]) == [f"{long}=x", "--data.other"]
 
 
+@pytest.mark.parametrize("study", ["dna-table", "dna-steps", "sampling"])
+def test_a_plan_is_no_failure(cli, study: str, tmp_path: Path):
+    scale = ["--scale", "demo"] if study.startswith("dna") else []
+    code, out, err = cli("reproduce", study, "--plan", *scale)
+    assert (code, err) == (0, "")
+    assert study in out
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_train_evaluate_export_replay(cli, tmp_path: Path):
     folder = tmp_path / "run"
     said = cli("train", "toy/keydoor/rkl", *SMALL, "--frames", "128", "--seeds", "2", "--out", str(folder))
