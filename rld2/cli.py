@@ -87,6 +87,12 @@ def evaluate(arguments: Sequence[str]) -> None:
     _at_least_one(episodes=options.episodes, steps=options.steps, step_cap=cap)
     _check_sampler(options.sampler)
     config = run.read_config(options.run)
+    if options.out is not None:  # after all the work would be too late to find that it cannot be written
+        if options.out.is_dir():
+            raise ValueError(
+                f"--out must be a file, got the folder {options.out}; name one in it, e.g. evaluation.json"
+            )
+        options.out.parent.mkdir(parents=True, exist_ok=True)
     episodes = config.evaluation_episodes if options.episodes is None else options.episodes
     if isinstance(config.agent, SequenceConfig):
         from rld2.runner.judge import score as score_sequences

@@ -188,6 +188,15 @@ def test_train_evaluate_export_replay(cli, tmp_path: Path):
     assert (record["step_cap"], record["sampler"], record["steps"]) == (7, "greedy", 2)
     assert all(row["mean_length"] <= 7 for row in record["rows"])
 
+    said = cli("evaluate", str(folder), "--episodes", "2", "--out", "new/folder/e.json")
+    assert said.code == 0, said.err
+    assert json.loads(Path("new/folder/e.json").read_text())["rows"][0]["episodes"] == 2
+    for out, named in (("new", "--out must be a file, got the folder new"), ("film/e.json", "File exists: film")):
+        Path("film").touch()
+        said = cli("evaluate", str(folder), "--out", out)
+        assert (said.code, said.out) == (2, ""), "told before anything is played"
+        assert named in said.err
+
     said = cli("evaluate", str(folder), "--best")
     assert said.code == 2
     assert "--best is for designs of sequences" in said.err
