@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from rld2.experience.rollout import Collector, no_episodes
-from rld2.runner.loop import Loop, LoopState
+from rld2.runner.loop import Loop, LoopState, summary
 from rld2.types import Agent, Batch, Dataset, Metrics, TimeStep, Transition
 
 
@@ -32,7 +32,7 @@ def build_dataset(rows: Transition, agent: Agent, iterations: int) -> Loop:
             return state._replace(learner=updated.state, key=key, frames=frames), updated.metrics
 
         state, metrics = jax.lax.scan(iteration, state, None, length=iterations)
-        return state, jax.tree.map(jnp.mean, metrics)
+        return state, summary(metrics)
 
     # the rows are an argument: as a constant they would be compiled into the program
     program = jax.jit(jax.vmap(advance, in_axes=(0, None)), donate_argnums=0)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Key, PyTree
 from rld2.experience.host import Collected, HostCollector
 from rld2.experience.host_replay import HostReplay, make_host_buffer
 from rld2.experience.rollout import Collector, Episodes, no_episodes, reported, transition
-from rld2.runner.loop import Loop, LoopState
+from rld2.runner.loop import Loop, LoopState, summary
 from rld2.types import Agent, Batch, Domain, Metrics, Replay, TimeStep, Transition, Updated, beginning
 
 
@@ -128,9 +128,10 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
                 buffer.prioritise(replays[0], drawn, updated.priorities)
                 learner = updated.state
                 reports.append(updated.metrics)
-        means = jax.tree.map(lambda *x: jnp.asarray([np.mean(x)]), *jax.device_get(reports))
+        stacked = jax.tree.map(lambda *x: np.stack(x), *jax.device_get(reports))
+        found = {name: jnp.asarray([value]) for name, value in summary(stacked).items()}
         counted = {name: jnp.asarray([float(number)]) for name, number in getattr(domain, "counters", {}).items()}
-        return _lead(_state(learner, episodes, key, frames)), means | counted
+        return _lead(_state(learner, episodes, key, frames)), found | counted
 
     def close() -> None:
         while worlds:

@@ -1,7 +1,7 @@
 """The one training loop: collect -> experience -> update, as one compiled program for a traceable domain."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +35,7 @@ class Loop(NamedTuple):
 
 
 def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
-    """`advance` runs `iterations` times (collect, insert, sample, update) and averages the metrics."""
+    """`advance` runs `iterations` times (collect, insert, sample, update); see `summary` for the metrics."""
     experience = agent.experience
     size = domain.spec.num_envs
     buffer = make_buffer(experience, size) if isinstance(experience, Replay) else None
@@ -78,19 +78,25 @@ def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
 
         keys = jax.random.split(key, buffer.config.updates)
         (learner, replay), metrics = jax.lax.scan(update, (state.learner, state.replay), keys)
-        return state._replace(learner=learner, replay=replay), jax.tree.map(jnp.mean, metrics)
+        return state._replace(learner=learner, replay=replay), summary(metrics)
 
     def advance(state: LoopState) -> tuple[LoopState, Metrics]:
         running = reported(state.collector.episodes)
         state = state._replace(collector=state.collector._replace(episodes=running))
         state, metrics = jax.lax.scan(iteration, state, None, length=iterations)
-        return state, jax.tree.map(jnp.mean, metrics)
+        return state, summary(metrics)
 
     def jit(function: Callable) -> Callable:
         return jax.jit(over_seeds(function), donate_argnums=0)
 
     warm_iterations = math.ceil(experience.prefill / (size * experience.length))
     return Loop(jax.jit(jax.vmap(init)), jit(warm), jit(advance), warm_iterations)
+
+
+def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics of many steps (their leading axis) as one value each: the mean; of `best_...`, the last, as it is the
+    best so far."""
+    return {name: x[-1] if name.startswith("best_") else x.mean() for name, x in metrics.items()}
 
 
 def over_seeds(function: Callable) -> Callable:

@@ -48,7 +48,8 @@ class Seen:
         def update(state, batch, key):
             jax.debug.callback(self.batches.append, batch, ordered=True)
             priorities = None if batch.weight is None else jnp.ones_like(batch.weight)
-            return Updated(state + 1, {"updates": state.astype(jnp.float32)}, priorities)
+            updates = state.astype(jnp.float32)
+            return Updated(state + 1, {"updates": updates, "best_updates": updates}, priorities)
 
         return Agent(
             init=lambda key: jnp.zeros((), jnp.int32),
@@ -177,6 +178,7 @@ def test_every_piece_is_followed_by_its_updates(overlap: bool):
     assert int(state.learner[0]) == len(seen.batches) == 2 * 4 * 3
     assert [int(batch.frames) for batch in seen.batches[::3]] == [warm + SIZE * 2 * n for n in range(1, 9)]
     assert [float(metrics["updates"][0]) for metrics, *_ in reports] == [5.5, 17.5]
+    assert [float(metrics["best_updates"][0]) for metrics, *_ in reports] == [11.0, 23.0]
     for batch in seen.batches:
         assert batch.data.observation.shape == (5, 2, 2)
         assert batch.weight is not None
