@@ -109,7 +109,7 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
         frames = frames + int(np.sum(collected.data.duration))
         return _lead(_state(learner, _joined(episodes, collected.episodes), key, frames))
 
-    def advance(state: LoopState) -> tuple[LoopState, Metrics]:
+    def advance(state: LoopState, iterations: int = iterations) -> tuple[LoopState, Metrics]:
         learner, episodes, key, frames = _parts(state)
         episodes, reports = reported(episodes), []
         for _ in range(iterations):
@@ -139,7 +139,7 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
         replays.clear()
 
     warm_iterations = math.ceil(experience.prefill / (size * experience.length))
-    return Loop(jax.jit(jax.vmap(init)), warm, advance, warm_iterations, check, close)
+    return Loop(jax.jit(jax.vmap(init)), warm, advance, warm_iterations, check, close, iterations)
 
 
 def _state(learner: Any, episodes: Episodes, key: Key[Array, ""], frames: Any) -> LoopState:

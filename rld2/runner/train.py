@@ -81,8 +81,8 @@ def train(
     state = setup.loop.init(setup.keys) if anew else run.restore(folder, setup)
     done = int(np.mean(state.frames))
     with Logger(folder, config.frames, done) as logger, stop_requests() as asked:
-        last = config.seed + config.seeds - 1
-        logger.say(f"{config.name}: {config.frames:,} frames, seeds {config.seed}..{last}, in {folder}")
+        last, more = config.seed + config.seeds - 1, whole_groups(setup.loop.group, done, config.frames)
+        logger.say(f"{config.name}: {config.frames:,} frames{more}, seeds {config.seed}..{last}, in {folder}")
         if needs is not None:
             logger.say(needs)
         fills = done < config.frames and (anew or not setup.domain.spec.traceable)
@@ -100,7 +100,7 @@ def train(
             setup.domain.go_on(before)
         relay = Relay(config, folder, phase, earlier)
         while frames < config.frames:
-            state, metrics = setup.loop.advance(state)
+            state, metrics = setup.loop.advance(state, setup.loop.line(config.frames - frames))
             frames = int(np.mean(state.frames))
             record = report(state, metrics, frames, time.monotonic() - started)
             logger.write(record)
@@ -118,6 +118,14 @@ def train(
                 break
     setup.loop.close()
     return Trained(folder, frames, frames >= config.frames, setup, state, stop)
+
+
+def whole_groups(group: int | None, done: int, frames: int) -> str:
+    """What to say of a design that goes on at `done` frames, if it has to ask for more rewards than `frames`."""
+    over = 0 if group is None else max(0, frames - done) % group
+    if group is None or not over:
+        return ""
+    return f" ({frames - over + group:,} in whole groups of {group}, see --domain.num-envs)"
 
 
 def report(state: LoopState, metrics: Metrics, frames: int, seconds: float) -> dict[str, Any]:

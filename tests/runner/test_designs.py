@@ -211,6 +211,28 @@ def test_a_stopped_design_goes_on_where_it_was(stages: Stages, tmp_path: Path, n
     np.testing.assert_array_equal(best_of(opened(whole.folder), 8)[1], best_of(opened(second.folder), 8)[1])
 
 
+def share_of_g(sequences: Any) -> list[float]:
+    return [sequence.count("G") / len(sequence) for sequence in sequences]
+
+
+@pytest.mark.dna
+@pytest.mark.parametrize(("name", "own"), [("best-of-n", None), ("best-of-n", share_of_g), ("drakes", None)])
+def test_a_design_asks_for_no_more_than_whole_groups(
+    stages: Stages, tmp_path: Path, capsys: pytest.CaptureFixture, name: str, own: Any
+):
+    """Not for whole lines of the log, be groups compiled, of a function on the host, or made by the learner."""
+    config = dataclasses.replace(design(stages, name, tmp_path), frames=70, log_frames=64)
+    trained = rld2.train(config, own)
+    assert [record["frames"] for record in log.read(trained.folder)] == [64, 96]
+    assert "70 frames (96 in whole groups of 32, see --domain.num-envs)" in " ".join(capsys.readouterr().out.split())
+    longer = rld2.train(dataclasses.replace(config, frames=160), own, resume=trained.folder)
+    assert longer.frames == 160
+    said = " ".join(capsys.readouterr().out.split())
+    assert "160 frames, seeds" in said
+    config = dataclasses.replace(config, frames=20, log_frames=1280, out=tmp_path / "short")
+    assert rld2.train(config, own).frames == 32
+
+
 @pytest.mark.dna
 def test_commands(cli, stages: Stages, tmp_path: Path):
     out = tmp_path / "x.fasta"
