@@ -20,7 +20,7 @@ Scores = Callable[[Sequence[str]], Any]
 class BlackBox:
     """A user's `f(sequences) -> scores`: asked for many sequences at a time, for each of them once.
 
-    `asked` counts sequences whose score was wanted, `calls` those that the function was asked for.
+    `asked` counts sequences whose score was wanted and is known, `calls` those that the function was asked for.
     """
 
     def __init__(self, function: Scores, vocabulary: Vocabulary, at_once: int | None = None):
@@ -32,7 +32,6 @@ class BlackBox:
 
     def __call__(self, tokens: Int[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
         sequences = self.vocabulary.decode(tokens)
-        self.asked += len(sequences)
         new = list(dict.fromkeys(s for s in sequences if s not in self.known))
         size = self.at_once or max(len(new), 1)
         for start in range(0, len(new), size):
@@ -45,6 +44,7 @@ class BlackBox:
                 bad = int(np.argmin(np.isfinite(scores)))
                 raise ValueError(f"the reward of {part[bad]} must be a finite number, got {scores[bad]}")
             self.known.update(zip(part, scores.tolist(), strict=True))
+        self.asked += len(sequences)
         return np.array([self.known[s] for s in sequences], np.float32)
 
 

@@ -21,7 +21,7 @@ from rld2.types import Agent, Batch, Domain, Metrics, Replay, TimeStep, Transiti
 
 
 class CollectorError(RuntimeError):
-    """Environments or acting failed, in whatever thread."""
+    """Environments, a reward or acting failed, in whatever thread."""
 
 
 class World:
@@ -68,6 +68,7 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
     publish = jax.jit(lambda learner: jax.tree.map(jnp.copy, agent.policy(learner)))
     worlds: list[World] = []
     replays: list[HostReplay] = []
+    failed: list[CollectorError] = []
 
     def example() -> Transition:
         """Shapes of what is collected, without playing."""
@@ -110,11 +111,22 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
         return _lead(_state(learner, _joined(episodes, collected.episodes), key, frames))
 
     def advance(state: LoopState, iterations: int = iterations) -> tuple[LoopState, Metrics]:
+        """Where collecting fails, what was learned before it is a shorter line, which can be logged and saved: rewards
+        were paid for. The error is raised when the next line is asked for."""
+        if failed:
+            raise failed[0]
         learner, episodes, key, frames = _parts(state)
         episodes, reports = reported(episodes), []
         for _ in range(iterations):
-            key, key_gather, key_update = jax.random.split(key, 3)
-            collected = gather(publish(learner), key_gather)
+            key_next, key_gather, key_update = jax.random.split(key, 3)
+            try:
+                collected = gather(publish(learner), key_gather)
+            except CollectorError as error:
+                if not reports:
+                    raise
+                failed.append(error)
+                break
+            key = key_next
             frames = frames + int(np.sum(collected.data.duration))
             episodes = _joined(episodes, collected.episodes)
             if buffer is None:

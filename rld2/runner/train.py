@@ -16,6 +16,7 @@ from rld2.domains.sequences import Scores, SequenceDomain
 from rld2.runner import checkpoint, log, run
 from rld2.runner.config import SequenceConfig, TrainConfig
 from rld2.runner.handover import Relay
+from rld2.runner.host_loop import CollectorError
 from rld2.runner.log import Logger
 from rld2.runner.loop import LoopState
 from rld2.runner.sequences import with_own_reward
@@ -67,7 +68,8 @@ def train(
     sequences are designed, a function from sequences to scores. `on_log` sees each report; False stops the run.
 
     Stopped in any way, the run is checkpointed where it stands and `resume` continues it bit for bit; on a host domain
-    it continues with new episodes and a replay that is filled again.
+    it continues with new episodes and a replay that is filled again. Where collecting fails (a reward raises, a game
+    breaks), what was learned up to then is saved, and the error goes on.
     """
     if env is not None and isinstance(config.agent, SequenceConfig):
         config = dataclasses.replace(config, agent=with_own_reward(config.agent))
@@ -100,7 +102,14 @@ def train(
             setup.domain.go_on(before)
         relay = Relay(config, folder, phase, earlier)
         while frames < config.frames:
-            state, metrics = setup.loop.advance(state, setup.loop.line(config.frames - frames))
+            try:
+                state, metrics = setup.loop.advance(state, setup.loop.line(config.frames - frames))
+            except CollectorError:
+                if frames > saved:
+                    checkpoint.save(checkpoints, frames, state)
+                if checkpoint.latest(checkpoints) is not None:
+                    logger.say(f"failed after {frames:,} frames; continue with: rld2 train --resume {folder}")
+                raise
             frames = int(np.mean(state.frames))
             record = report(state, metrics, frames, time.monotonic() - started)
             logger.write(record)

@@ -13,9 +13,10 @@ import rld2
 from rld2.agents.finetune import FinetuneConfig, Start
 from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import PRESETS, preset
-from rld2.runner import judge, log, run
+from rld2.runner import checkpoint, judge, log, run
 from rld2.runner.config import from_json, to_json, vary
 from rld2.runner.designs import Guide, best_of, draw, holding, opened
+from rld2.runner.host_loop import CollectorError
 from rld2.sequences.data import FOLDER_VARIABLE, DataConfig, pretraining_sequences
 from rld2.sequences.files import read
 from rld2.sequences.kmers import correlation, word_counts
@@ -231,6 +232,34 @@ def test_a_design_asks_for_no_more_than_whole_groups(
     assert "160 frames, seeds" in said
     config = dataclasses.replace(config, frames=20, log_frames=1280, out=tmp_path / "short")
     assert rld2.train(config, own).frames == 32
+
+
+@pytest.mark.dna
+def test_what_was_paid_for_is_saved_when_a_reward_fails(stages: Stages, tmp_path: Path):
+    """In the midst of a line, and as a line begins; the run then goes on with a function that was mended."""
+    config = dataclasses.replace(design(stages, "best-of-n", tmp_path), frames=320, log_frames=128)
+    calls: list[int] = []
+
+    def breaks(at: int) -> Any:
+        def reward(sequences: Any) -> list[float]:
+            calls.append(len(sequences))
+            if len(calls) == at:
+                raise OSError("the machine is out of reagents")
+            return share_of_g(sequences)
+
+        return reward
+
+    for at, frames in ((6, 160), (11, 288)):  # the second run's calls begin with the seventh
+        folder = config.out if calls else None
+        with pytest.raises(CollectorError, match="out of reagents"):
+            rld2.train(config, breaks(at), resume=folder)
+        assert checkpoint.latest(config.out / run.CHECKPOINTS) == frames
+        last = log.read(config.out)[-1]
+        assert (last["frames"], last["reward_asked"]) == (frames, [float(frames)])
+        tokens, rewards = best_of(opened(config.out), 1000)
+        assert len(tokens) > frames // 2
+        assert last["best_reward"] == [pytest.approx(rewards[0])]
+    assert rld2.train(config, share_of_g, resume=config.out).frames == 320
 
 
 @pytest.mark.dna

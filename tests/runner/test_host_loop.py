@@ -223,9 +223,14 @@ def test_rollouts_are_learned_from_with_the_policy_that_played_them():
 def test_what_breaks_while_collecting_is_one_error(overlap: bool):
     seen = Seen(REPLAY)
     loop = build_host(hosted(fails_after=9), seen.agent(), iterations=50, overlap=overlap)
+    state, reports = running(loop, 1)  # after warming with four steps there are pieces for two iterations
+    assert len(seen.batches) == int(state.learner[0]) == 2 * 3
+    assert reports[0][-1] == SIZE * (4 + 2 * 2)
     with pytest.raises(CollectorError, match=r"^collecting experience failed: OSError: the game is gone$") as caught:
-        running(loop, 1)
+        loop.advance(state)
     assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(CollectorError, match="the game is gone"):  # nothing to report
+        running(build_host(hosted(fails_after=5), seen.agent(), iterations=50, overlap=overlap), 1)
 
 
 def test_sizes_that_cannot_work_are_refused_before_anything_is_played():
