@@ -87,6 +87,12 @@ def evaluate(arguments: Sequence[str]) -> None:
     _at_least_one(episodes=options.episodes, steps=options.steps, step_cap=cap)
     _check_sampler(options.sampler)
     config = run.read_config(options.run)
+    if options.out is not None:  # after all the work would be too late to find that it cannot be written
+        if options.out.is_dir():
+            raise ValueError(
+                f"--out must be a file, got the folder {options.out}; name one in it, e.g. evaluation.json"
+            )
+        options.out.parent.mkdir(parents=True, exist_ok=True)
     episodes = config.evaluation_episodes if options.episodes is None else options.episodes
     if isinstance(config.agent, SequenceConfig):
         from rld2.runner.judge import score as score_sequences
@@ -197,7 +203,7 @@ def reproduce(arguments: Sequence[str]) -> None:
     description = f"{ReproduceConfig.__doc__}\n\nStudies: {', '.join([*STUDIES, *dna.STUDIES])}."
     options = tyro.cli(ReproduceConfig, args=list(arguments), prog="rld2 reproduce", description=description)
     if options.study in dna.STUDIES:
-        if not dna.reproduce(options, console):
+        if not dna.reproduce(options, console) and not options.plan:
             sys.exit(130)
         return
     if options.scale == "demo":

@@ -158,6 +158,15 @@ def test_data_is_short_for_the_path_of_a_stages_data():
     assert data_named(["--data=x", "--data.other"]) == [f"{long}=x", "--data.other"]
 
 
+@pytest.mark.parametrize("study", ["dna-table", "dna-steps", "sampling"])
+def test_a_plan_is_no_failure(cli, study: str, tmp_path: Path):
+    scale = ["--scale", "demo"] if study.startswith("dna") else []
+    code, out, err = cli("reproduce", study, "--plan", *scale)
+    assert (code, err) == (0, "")
+    assert study in out
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_train_evaluate_export_replay(cli, tmp_path: Path):
     folder = tmp_path / "run"
     said = cli("train", "toy/keydoor/rkl", *SMALL, "--frames", "128", "--seeds", "2", "--out", str(folder))
@@ -178,6 +187,15 @@ def test_train_evaluate_export_replay(cli, tmp_path: Path):
     record = json.loads((folder / "evaluation.json").read_text())
     assert (record["step_cap"], record["sampler"], record["steps"]) == (7, "greedy", 2)
     assert all(row["mean_length"] <= 7 for row in record["rows"])
+
+    said = cli("evaluate", str(folder), "--episodes", "2", "--out", "new/folder/e.json")
+    assert said.code == 0, said.err
+    assert json.loads(Path("new/folder/e.json").read_text())["rows"][0]["episodes"] == 2
+    for out, named in (("new", "--out must be a file, got the folder new"), ("film/e.json", "File exists: film")):
+        Path("film").touch()
+        said = cli("evaluate", str(folder), "--out", out)
+        assert (said.code, said.out) == (2, ""), "told before anything is played"
+        assert named in said.err
 
     said = cli("evaluate", str(folder), "--best")
     assert said.code == 2

@@ -21,8 +21,8 @@ Scores = Callable[[Sequence[str]], Any]
 class BlackBox:
     """A user's `f(sequences) -> scores`: asked for many sequences at a time, for each of them once.
 
-    `asked` counts sequences whose score was wanted, `calls` those that the function was asked for. Without a function
-    (None: it was given in Python, and is not at hand now) only what is known can be told.
+    `asked` counts sequences whose score was wanted and is known, `calls` those that the function was asked for. Without
+    a function (None: it was given in Python, and is not at hand now) only what is known can be told.
     """
 
     def __init__(self, function: Scores | None, vocabulary: Vocabulary, at_once: int | None = None):
@@ -34,7 +34,6 @@ class BlackBox:
 
     def __call__(self, tokens: Int[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
         sequences = self.vocabulary.decode(tokens)
-        self.asked += len(sequences)
         new = list(dict.fromkeys(s for s in sequences if s not in self.known))
         size = self.at_once or max(len(new), 1)
         for start in range(0, len(new), size):
@@ -42,6 +41,7 @@ class BlackBox:
             scores = self._scores(part)
             self.calls += len(part)
             self.known.update(zip(part, scores.tolist(), strict=True))
+        self.asked += len(sequences)
         return np.array([self.known[s] for s in sequences], np.float32)
 
     def learn(self, tokens: Int[np.ndarray, "n k"], scores: Float[np.ndarray, " n"]) -> None:

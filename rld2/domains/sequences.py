@@ -44,8 +44,8 @@ class SequenceDomain:
     def go_on(self, record: Mapping[str, Any]) -> None:
         """Counters continue those of a log's last line; what was asked before that is not known any more."""
         if isinstance(self.reward, BlackBox):
-            self.reward.asked = sum(record.get("reward_asked", [0]))
-            self.reward.calls = sum(record.get("reward_calls", [0]))
+            self.reward.asked = int(sum(record.get("reward_asked", [0])))
+            self.reward.calls = int(sum(record.get("reward_calls", [0])))
 
     def _observation(self) -> Any:
         shape = (self.spec.num_envs, *self.spec.observation.shape)

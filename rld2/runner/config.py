@@ -34,7 +34,7 @@ class TrainConfig:
     name: str = "custom"  # the preset it came from
     domain: DomainConfig = field(default_factory=DomainConfig)
     agent: AgentConfig = field(default_factory=RKLConfig)
-    frames: int = 1_000_000  # primitive environment steps, per seed
+    frames: int = 1_000_000  # primitive environment steps, per seed; rounded up: of designs to a group, else to a line
     seed: int = 0
     seeds: int = 1  # runs with different seeds, side by side in one program
     out: Path | None = None  # the run folder; None: runs/<name>, numbered
@@ -60,6 +60,11 @@ class TrainConfig:
             )
         if self.evaluation_step_cap is not None and self.evaluation_step_cap < 1:
             raise ValueError(f"evaluation_step_cap must be 1 or more, got {self.evaluation_step_cap}")
+
+    @property
+    def line_frames(self) -> int:
+        """Frames between two lines of the log; a run that is shorter than that has a line too, and no more frames."""
+        return min(self.log_frames, self.frames)
 
 
 MAKERS: dict[type, Any] = {

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from rld2.experience.rollout import Collector, no_episodes
-from rld2.runner.loop import Loop, LoopState
+from rld2.runner.loop import Loop, LoopState, summary
 from rld2.types import Agent, Batch, Dataset, Metrics, TimeStep, Transition
 
 
@@ -22,7 +22,7 @@ def build_dataset(rows: Transition, agent: Agent, iterations: int) -> Loop:
         key_learner, key_loop = jax.random.split(key)
         return LoopState(agent.init(key_learner), idle, None, key_loop, jnp.zeros((), jnp.int32))
 
-    def advance(state: LoopState, rows: Transition) -> tuple[LoopState, Metrics]:
+    def advance(state: LoopState, rows: Transition, iterations: int) -> tuple[LoopState, Metrics]:
         def iteration(state: LoopState, _: None) -> tuple[LoopState, Metrics]:
             key, key_rows, key_update = jax.random.split(state.key, 3)
             drawn = jax.random.randint(key_rows, (size,), 0, number)
@@ -32,9 +32,15 @@ def build_dataset(rows: Transition, agent: Agent, iterations: int) -> Loop:
             return state._replace(learner=updated.state, key=key, frames=frames), updated.metrics
 
         state, metrics = jax.lax.scan(iteration, state, None, length=iterations)
-        return state, jax.tree.map(jnp.mean, metrics)
+        return state, summary(metrics)
 
     # the rows are an argument: as a constant they would be compiled into the program
-    program = jax.jit(jax.vmap(advance, in_axes=(0, None)), donate_argnums=0)
+    def over_seeds(state: LoopState, rows: Transition, iterations: int) -> tuple[LoopState, Metrics]:
+        return jax.vmap(lambda seed: advance(seed, rows, iterations))(state)
 
-    return Loop(jax.jit(jax.vmap(init)), lambda state: state, lambda state: program(state, rows), 0)
+    program = jax.jit(over_seeds, donate_argnums=0, static_argnums=2)
+
+    def line(state: LoopState, iterations: int = iterations) -> tuple[LoopState, Metrics]:
+        return program(state, rows, iterations)
+
+    return Loop(jax.jit(jax.vmap(init)), lambda state: state, line, 0, iterations=iterations)

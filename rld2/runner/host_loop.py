@@ -16,12 +16,12 @@ from jaxtyping import Array, Key, PyTree
 from rld2.experience.host import Collected, HostCollector
 from rld2.experience.host_replay import HostReplay, make_host_buffer
 from rld2.experience.rollout import Collector, Episodes, no_episodes, reported, transition
-from rld2.runner.loop import Loop, LoopState
+from rld2.runner.loop import Loop, LoopState, summary
 from rld2.types import Agent, Batch, Domain, Metrics, Replay, TimeStep, Transition, Updated, beginning
 
 
 class CollectorError(RuntimeError):
-    """Environments or acting failed, in whatever thread."""
+    """Environments, a reward or acting failed, in whatever thread."""
 
 
 class World:
@@ -68,6 +68,7 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
     publish = jax.jit(lambda learner: jax.tree.map(jnp.copy, agent.policy(learner)))
     worlds: list[World] = []
     replays: list[HostReplay] = []
+    failed: list[CollectorError] = []
 
     def example() -> Transition:
         """Shapes of what is collected, without playing."""
@@ -109,12 +110,23 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
         frames = frames + int(np.sum(collected.data.duration))
         return _lead(_state(learner, _joined(episodes, collected.episodes), key, frames))
 
-    def advance(state: LoopState) -> tuple[LoopState, Metrics]:
+    def advance(state: LoopState, iterations: int = iterations) -> tuple[LoopState, Metrics]:
+        """Where collecting fails, what was learned before it is a shorter line, which can be logged and saved: rewards
+        were paid for. The error is raised when the next line is asked for."""
+        if failed:
+            raise failed[0]
         learner, episodes, key, frames = _parts(state)
         episodes, reports = reported(episodes), []
         for _ in range(iterations):
-            key, key_gather, key_update = jax.random.split(key, 3)
-            collected = gather(publish(learner), key_gather)
+            key_next, key_gather, key_update = jax.random.split(key, 3)
+            try:
+                collected = gather(publish(learner), key_gather)
+            except CollectorError as error:
+                if not reports:
+                    raise
+                failed.append(error)
+                break
+            key = key_next
             frames = frames + int(np.sum(collected.data.duration))
             episodes = _joined(episodes, collected.episodes)
             if buffer is None:
@@ -128,9 +140,10 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
                 buffer.prioritise(replays[0], drawn, updated.priorities)
                 learner = updated.state
                 reports.append(updated.metrics)
-        means = jax.tree.map(lambda *x: jnp.asarray([np.mean(x)]), *jax.device_get(reports))
+        stacked = jax.tree.map(lambda *x: np.stack(x), *jax.device_get(reports))
+        found = {name: jnp.asarray([value]) for name, value in summary(stacked).items()}
         counted = {name: jnp.asarray([float(number)]) for name, number in getattr(domain, "counters", {}).items()}
-        return _lead(_state(learner, episodes, key, frames)), means | counted
+        return _lead(_state(learner, episodes, key, frames)), found | counted
 
     def close() -> None:
         while worlds:
@@ -138,7 +151,7 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
         replays.clear()
 
     warm_iterations = math.ceil(experience.prefill / (size * experience.length))
-    return Loop(jax.jit(jax.vmap(init)), warm, advance, warm_iterations, check, close)
+    return Loop(jax.jit(jax.vmap(init)), warm, advance, warm_iterations, check, close, iterations)
 
 
 def _state(learner: Any, episodes: Episodes, key: Key[Array, ""], frames: Any) -> LoopState:

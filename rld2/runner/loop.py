@@ -1,7 +1,7 @@
 """The one training loop: collect -> experience -> update, as one compiled program for a traceable domain."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -24,18 +24,26 @@ class LoopState(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """Compiled programs over all seeds. `warm` fills the replay (a no-op count of 0 for rollouts)."""
+    """Compiled programs over all seeds. `warm` fills the replay (a no-op count of 0 for rollouts). `advance` goes on to
+    the next line of the log: after `iterations`, or as many as it is told."""
 
     init: Callable[[Key[Array, " s"]], LoopState]
     warm: Callable[[LoopState], LoopState]
-    advance: Callable[[LoopState], tuple[LoopState, Metrics]]
+    advance: Callable[..., tuple[LoopState, Metrics]]
     warm_iterations: int
     check: Callable[[], str | None] = lambda: None  # before a run: what it will take; an error if that is not there
     close: Callable[[], None] = lambda: None  # after a run: let go of what lives outside the state
+    iterations: int = 1  # between two lines of the log
+    group: int | None = None  # rewards that a design asks for in every iteration; None: frames are not so dear
+
+    def line(self, left: int) -> int:
+        """Iterations of the next line. A design's last line is as short as what is left of the run: rewards may be
+        dear. Others finish the line: a shorter one would have to be compiled, and macro-actions last as they last."""
+        return self.iterations if self.group is None else min(self.iterations, math.ceil(left / self.group))
 
 
 def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
-    """`advance` runs `iterations` times (collect, insert, sample, update) and averages the metrics."""
+    """`advance` runs `iterations` times (collect, insert, sample, update); see `summary` for the metrics."""
     experience = agent.experience
     size = domain.spec.num_envs
     buffer = make_buffer(experience, size) if isinstance(experience, Replay) else None
@@ -78,28 +86,34 @@ def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
 
         keys = jax.random.split(key, buffer.config.updates)
         (learner, replay), metrics = jax.lax.scan(update, (state.learner, state.replay), keys)
-        return state._replace(learner=learner, replay=replay), jax.tree.map(jnp.mean, metrics)
+        return state._replace(learner=learner, replay=replay), summary(metrics)
 
-    def advance(state: LoopState) -> tuple[LoopState, Metrics]:
+    def advance(state: LoopState, iterations: int = iterations) -> tuple[LoopState, Metrics]:
         running = reported(state.collector.episodes)
         state = state._replace(collector=state.collector._replace(episodes=running))
         state, metrics = jax.lax.scan(iteration, state, None, length=iterations)
-        return state, jax.tree.map(jnp.mean, metrics)
+        return state, summary(metrics)
 
     def jit(function: Callable) -> Callable:
-        return jax.jit(over_seeds(function), donate_argnums=0)
+        return jax.jit(over_seeds(function), donate_argnums=0, static_argnums=1)
 
     warm_iterations = math.ceil(experience.prefill / (size * experience.length))
-    return Loop(jax.jit(jax.vmap(init)), jit(warm), jit(advance), warm_iterations)
+    return Loop(jax.jit(jax.vmap(init)), jit(warm), jit(advance), warm_iterations, iterations=iterations)
+
+
+def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics of many steps (their leading axis) as one value each: the mean; of `best_...`, the last, as it is the
+    best so far."""
+    return {name: x[-1] if name.startswith("best_") else x.mean() for name, x in metrics.items()}
 
 
 def over_seeds(function: Callable) -> Callable:
     """`function` for every seed of a state. One seed alone is compiled without that axis, which costs gathers time."""
 
-    def mapped(state: LoopState) -> Any:
+    def mapped(state: LoopState, *told: int) -> Any:
         if state.frames.shape[0] > 1:
-            return jax.vmap(function)(state)
-        alone = function(jax.tree.map(lambda x: x[0], state))
+            return jax.vmap(lambda seed: function(seed, *told))(state)
+        alone = function(jax.tree.map(lambda x: x[0], state), *told)
         return jax.tree.map(lambda x: x[None], alone)
 
     return mapped

@@ -44,7 +44,7 @@ def set_up(config: TrainConfig, env: AnyEnv | Scores | None = None, phase: int =
     keys = jnp.stack([jax.random.key(config.seed + index) for index in range(config.seeds)])
     if isinstance(config.agent, SequenceConfig):
         reward: Any = env
-        built = parts(config.agent, config.domain, config.frames, config.log_frames, open_run, reward)
+        built = parts(config.agent, config.domain, config.frames, config.line_frames, open_run, reward)
         if not built.domain.spec.traceable:
             _check_one_seed(config, "its reward")
         return Setup(*built, keys)
@@ -52,7 +52,7 @@ def set_up(config: TrainConfig, env: AnyEnv | Scores | None = None, phase: int =
     domain = make_domain(config.domain, own)
     agent = make_agent(config, domain.spec, phase)
     per_iteration = config.domain.num_envs * agent.experience.length * config.domain.macro
-    iterations = max(1, config.log_frames // per_iteration)
+    iterations = max(1, config.line_frames // per_iteration)
     if domain.spec.traceable:
         loop = build(domain, agent, iterations)
     else:

@@ -194,7 +194,8 @@ def _design(
                 "letters' probabilities marked `relaxed = True` (docs/dna.md)"
             )
         learner = make_drakes(agent, place.spec, frames, pretrained, reward)
-        return Parts(place, learner, build_dataset(nothing_to_draw(classes), learner, iterations))
+        loop = build_dataset(nothing_to_draw(classes), learner, iterations)
+        return Parts(place, learner, loop._replace(group=domain.num_envs))
     if isinstance(agent, FinetuneConfig):
         if agent.divergence == "rkl" and pretrained.sampler.kind != "ancestral":
             raise ValueError(
@@ -207,5 +208,7 @@ def _design(
     else:
         learner = make_search(agent, place.spec, frames, pretrained)
     if place.spec.traceable:
-        return Parts(place, learner, build(place, learner, iterations))
-    return Parts(place, learner, build_host(place, learner, iterations, overlap=False))
+        loop = build(place, learner, iterations)
+    else:
+        loop = build_host(place, learner, iterations, overlap=False)
+    return Parts(place, learner, loop._replace(group=domain.num_envs))

@@ -17,6 +17,7 @@ from rld2.domains.sequences import SequenceDomain
 from rld2.runner import checkpoint, log, run
 from rld2.runner.config import SequenceConfig, TrainConfig
 from rld2.runner.handover import Relay
+from rld2.runner.host_loop import CollectorError
 from rld2.runner.log import Logger
 from rld2.runner.loop import LoopState
 from rld2.runner.sequences import with_own_reward
@@ -68,7 +69,8 @@ def train(
     sequences are designed, a function from sequences to scores. `on_log` sees each report; False stops the run.
 
     Stopped in any way, the run is checkpointed where it stands and `resume` continues it bit for bit; on a host domain
-    it continues with new episodes and a replay that is filled again.
+    it continues with new episodes and a replay that is filled again. Where collecting fails (a reward raises, a game
+    breaks), what was learned up to then is saved, and the error goes on.
     """
     if env is not None and isinstance(config.agent, SequenceConfig):
         config = dataclasses.replace(config, agent=with_own_reward(config.agent))
@@ -82,8 +84,8 @@ def train(
     state = setup.loop.init(setup.keys) if anew else run.restore(folder, setup)
     done = int(np.mean(state.frames))
     with Logger(folder, config.frames, done) as logger, stop_requests() as asked:
-        last = config.seed + config.seeds - 1
-        logger.say(f"{config.name}: {config.frames:,} frames, seeds {config.seed}..{last}, in {folder}")
+        last, more = config.seed + config.seeds - 1, whole_groups(setup.loop.group, done, config.frames)
+        logger.say(f"{config.name}: {config.frames:,} frames{more}, seeds {config.seed}..{last}, in {folder}")
         if needs is not None:
             logger.say(needs)
         fills = done < config.frames and (anew or not setup.domain.spec.traceable)
@@ -101,7 +103,14 @@ def train(
             setup.domain.go_on(before)
         relay = Relay(config, folder, phase, earlier)
         while frames < config.frames:
-            state, metrics = setup.loop.advance(state)
+            try:
+                state, metrics = setup.loop.advance(state, setup.loop.line(config.frames - frames))
+            except CollectorError:
+                if frames > saved:
+                    checkpoint.save(checkpoints, frames, state)
+                if checkpoint.latest(checkpoints) is not None:
+                    logger.say(f"failed after {frames:,} frames; continue with: rld2 train --resume {folder}")
+                raise
             frames = int(np.mean(state.frames))
             record = report(state, metrics, frames, time.monotonic() - started)
             logger.write(record)
@@ -119,6 +128,14 @@ def train(
                 break
     setup.loop.close()
     return Trained(folder, frames, frames >= config.frames, setup, state, stop)
+
+
+def whole_groups(group: int | None, done: int, frames: int) -> str:
+    """What to say of a design that goes on at `done` frames, if it has to ask for more rewards than `frames`."""
+    over = 0 if group is None else max(0, frames - done) % group
+    if group is None or not over:
+        return ""
+    return f" ({frames - over + group:,} in whole groups of {group}, see --domain.num-envs)"
 
 
 def report(state: LoopState, metrics: Metrics, frames: int, seconds: float) -> dict[str, Any]:

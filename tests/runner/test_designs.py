@@ -13,9 +13,10 @@ import rld2
 from rld2.agents.finetune import FinetuneConfig, Start
 from rld2.agents.pretrain import PretrainConfig
 from rld2.presets import PRESETS, preset
-from rld2.runner import judge, log, run
+from rld2.runner import checkpoint, judge, log, run
 from rld2.runner.config import from_json, to_json, vary
 from rld2.runner.designs import Guide, best_of, draw, holding, opened
+from rld2.runner.host_loop import CollectorError
 from rld2.sequences.data import FOLDER_VARIABLE, DataConfig, pretraining_sequences
 from rld2.sequences.files import read
 from rld2.sequences.kmers import correlation, word_counts
@@ -211,6 +212,56 @@ def test_a_stopped_design_goes_on_where_it_was(stages: Stages, tmp_path: Path, n
     np.testing.assert_array_equal(best_of(opened(whole.folder), 8)[1], best_of(opened(second.folder), 8)[1])
 
 
+def share_of_g(sequences: Any) -> list[float]:
+    return [sequence.count("G") / len(sequence) for sequence in sequences]
+
+
+@pytest.mark.dna
+@pytest.mark.parametrize(("name", "own"), [("best-of-n", None), ("best-of-n", share_of_g), ("drakes", None)])
+def test_a_design_asks_for_no_more_than_whole_groups(
+    stages: Stages, tmp_path: Path, capsys: pytest.CaptureFixture, name: str, own: Any
+):
+    """Not for whole lines of the log, be groups compiled, of a function on the host, or made by the learner."""
+    config = dataclasses.replace(design(stages, name, tmp_path), frames=70, log_frames=64)
+    trained = rld2.train(config, own)
+    assert [record["frames"] for record in log.read(trained.folder)] == [64, 96]
+    assert "70 frames (96 in whole groups of 32, see --domain.num-envs)" in " ".join(capsys.readouterr().out.split())
+    longer = rld2.train(dataclasses.replace(config, frames=160), own, resume=trained.folder)
+    assert longer.frames == 160
+    said = " ".join(capsys.readouterr().out.split())
+    assert "160 frames, seeds" in said
+    config = dataclasses.replace(config, frames=20, log_frames=1280, out=tmp_path / "short")
+    assert rld2.train(config, own).frames == 32
+
+
+@pytest.mark.dna
+def test_what_was_paid_for_is_saved_when_a_reward_fails(stages: Stages, tmp_path: Path):
+    """In the midst of a line, and as a line begins; the run then goes on with a function that was mended."""
+    config = dataclasses.replace(design(stages, "best-of-n", tmp_path), frames=320, log_frames=128)
+    calls: list[int] = []
+
+    def breaks(at: int) -> Any:
+        def reward(sequences: Any) -> list[float]:
+            calls.append(len(sequences))
+            if len(calls) == at:
+                raise OSError("the machine is out of reagents")
+            return share_of_g(sequences)
+
+        return reward
+
+    for at, frames in ((6, 160), (11, 288)):  # the second run's calls begin with the seventh
+        folder = config.out if calls else None
+        with pytest.raises(CollectorError, match="out of reagents"):
+            rld2.train(config, breaks(at), resume=folder)
+        assert checkpoint.latest(config.out / run.CHECKPOINTS) == frames
+        last = log.read(config.out)[-1]
+        assert (last["frames"], last["reward_asked"]) == (frames, [float(frames)])
+        tokens, rewards = best_of(opened(config.out), 1000)
+        assert len(tokens) > frames // 2
+        assert last["best_reward"] == [pytest.approx(rewards[0])]
+    assert rld2.train(config, share_of_g, resume=config.out).frames == 320
+
+
 @pytest.mark.dna
 def test_commands(cli, stages: Stages, tmp_path: Path):
     out = tmp_path / "x.fasta"
@@ -219,10 +270,12 @@ def test_commands(cli, stages: Stages, tmp_path: Path):
     assert "wrote 12 sequences" in said
     assert read(out).tokens.shape == (12, 45)
     for stage, words in (("pretrain", "Markov chain of order 6"), ("judge", "held-out Pearson r")):
-        code, said, _ = cli("evaluate", stages.folder / stage, "--episodes", 20)
+        out = tmp_path / stage / "made" / "e.json"
+        code, said, _ = cli("evaluate", stages.folder / stage, "--episodes", 20, "--out", out)
         assert code == 0
         assert words in said
-        assert json.loads((stages.folder / stage / "evaluation.json").read_text())["rows"]
+        assert json.loads(out.read_text())["rows"]
+        assert not (stages.folder / stage / "evaluation.json").exists()
     for command in ("replay", "export"):
         code, _, err = cli(command, stages.start.pretrained)
         assert code == 2

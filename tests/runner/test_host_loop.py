@@ -48,7 +48,8 @@ class Seen:
         def update(state, batch, key):
             jax.debug.callback(self.batches.append, batch, ordered=True)
             priorities = None if batch.weight is None else jnp.ones_like(batch.weight)
-            return Updated(state + 1, {"updates": state.astype(jnp.float32)}, priorities)
+            updates = state.astype(jnp.float32)
+            return Updated(state + 1, {"updates": updates, "best_updates": updates}, priorities)
 
         return Agent(
             init=lambda key: jnp.zeros((), jnp.int32),
@@ -177,6 +178,7 @@ def test_every_piece_is_followed_by_its_updates(overlap: bool):
     assert int(state.learner[0]) == len(seen.batches) == 2 * 4 * 3
     assert [int(batch.frames) for batch in seen.batches[::3]] == [warm + SIZE * 2 * n for n in range(1, 9)]
     assert [float(metrics["updates"][0]) for metrics, *_ in reports] == [5.5, 17.5]
+    assert [float(metrics["best_updates"][0]) for metrics, *_ in reports] == [11.0, 23.0]
     for batch in seen.batches:
         assert batch.data.observation.shape == (5, 2, 2)
         assert batch.weight is not None
@@ -221,9 +223,14 @@ def test_rollouts_are_learned_from_with_the_policy_that_played_them():
 def test_what_breaks_while_collecting_is_one_error(overlap: bool):
     seen = Seen(REPLAY)
     loop = build_host(hosted(fails_after=9), seen.agent(), iterations=50, overlap=overlap)
+    state, reports = running(loop, 1)  # after warming with four steps there are pieces for two iterations
+    assert len(seen.batches) == int(state.learner[0]) == 2 * 3
+    assert reports[0][-1] == SIZE * (4 + 2 * 2)
     with pytest.raises(CollectorError, match=r"^collecting experience failed: OSError: the game is gone$") as caught:
-        running(loop, 1)
+        loop.advance(state)
     assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(CollectorError, match="the game is gone"):  # nothing to report
+        running(build_host(hosted(fails_after=5), seen.agent(), iterations=50, overlap=overlap), 1)
 
 
 def test_sizes_that_cannot_work_are_refused_before_anything_is_played():

@@ -131,6 +131,10 @@ def test_a_run_ends_with_its_frames(tmp_path: Path):
     assert len(log.read(trained.folder)) == 3
 
 
+def test_a_short_run_is_no_longer_than_its_frames_and_an_iteration(tmp_path: Path):
+    assert train(tiny(frames=20, log_frames=640, out=tmp_path / "run")).frames <= 32  # 4 environments, 4 steps of 2
+
+
 def test_seeds_are_learners_of_their_own(tmp_path: Path):
     stop = StopAfter(2)
     trained = train(tiny(seeds=2, out=tmp_path / "run"), on_log=stop)
