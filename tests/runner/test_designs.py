@@ -12,6 +12,8 @@ import pytest
 import rld2
 from rld2.agents.finetune import FinetuneConfig, Start
 from rld2.agents.pretrain import PretrainConfig
+from rld2.domains.rewards import BlackBox
+from rld2.domains.sequences import SequenceDomain
 from rld2.presets import PRESETS, preset
 from rld2.runner import checkpoint, judge, log, run
 from rld2.runner.config import from_json, to_json, vary
@@ -162,6 +164,12 @@ def test_a_function_of_ones_own(stages: Stages, tmp_path: Path, name: str):
     rows = {row["metric"]: row["value"] for row in judge.judge_run(known, 20, 0)}
     assert 0.0 <= rows["reward, own function (median)"] <= 1.0
     assert "reward, own function (median)" not in {row["metric"] for row in judge.judge_run(source, 20, 0)}
+    paid, domain = len(asked), source.setup.domain
+    assert isinstance(domain, SequenceDomain)
+    domain.reward = BlackBox(share_of_g, source.vocabulary)
+    best = {row["metric"]: row["value"] for row in judge.judge_run(source, 20, 0, best=True)}
+    assert best["reward, own function (median)"] == pytest.approx(np.median(best_of(source, 20)[1]))
+    assert len(asked) == paid  # these rewards are known
     with pytest.raises(ValueError, match="only be given to a design"):
         rld2.train(small("pretrain", tmp_path / "again", 64, **DATA), share_of_g)
 
@@ -183,6 +191,16 @@ def test_a_design_can_do_without_a_judge_but_not_with_a_wrong_one(stages: Stages
     other = rld2.train(small("judge", tmp_path, 64, **DATA, agent__data__seed=1, agent__network__filters=2)).folder
     with pytest.raises(ValueError, match="learned from different data: one may have seen"):
         rld2.train(design(stages, "rkl", tmp_path, agent__start=dataclasses.replace(start, judge=other)))
+
+
+@pytest.mark.dna
+def test_sequences_of_another_length_are_refused(stages: Stages, tmp_path: Path):
+    start, data = stages.start, {**DATA, "agent__data__length": 40}
+    short = rld2.train(small("oracle", tmp_path, 64, **data, agent__network__filters=2)).folder
+    with pytest.raises(ValueError, match=r"writes 45 letters a sequence, .* learned from 40; .* --agent.start.oracle"):
+        rld2.train(design(stages, "fkl", tmp_path, agent__start=dataclasses.replace(start, oracle=short)))
+    with pytest.raises(ValueError, match=r"the model writes 45 letters, .* learned from sequences of 40"):
+        draw(opened(start.pretrained), 2, 0, guide=Guide("cg"), oracle=short)
 
 
 @pytest.mark.dna
@@ -280,9 +298,22 @@ def test_commands(cli, stages: Stages, tmp_path: Path):
         code, _, err = cli(command, stages.start.pretrained)
         assert code == 2
         assert "plays no game" in err
-    code, _, err = cli("sample", stages.start.oracle, "--n", 3)
+    for arguments, words in (
+        ((stages.start.oracle, "--n", 3), "makes none"),
+        ((stages.start.pretrained, "--oracle", stages.start.oracle), "say by what with --guide cg, cfg, smc or tds"),
+        ((stages.start.pretrained, "--strength", 3), "say by what with --guide cg, cfg, smc or tds"),
+    ):
+        code, _, err = cli("sample", *arguments)
+        assert code == 2
+        assert words in " ".join(err.split())
+    searched = rld2.train(design(stages, "cross-entropy", tmp_path)).folder
+    code, said, _ = cli("sample", searched, "--n", 300)
+    found = len(set(map(bytes, read(searched / "samples.fasta").tokens)))
+    assert code == 0
+    assert f"wrote 300 sequences, {found} of them different" in " ".join(said.split())
+    code, _, err = cli("sample", searched, "--steps", 3)
     assert code == 2
-    assert "makes none" in err
+    assert "leave out --sampler and --steps" in " ".join(err.split())
 
 
 @pytest.mark.dna
