@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from rld2.experience.rollout import Collector, no_episodes
-from rld2.runner.loop import Loop, LoopState, summary
+from rld2.runner.loop import Loop, LoopState, first_state, summary
 from rld2.types import Agent, Batch, Dataset, Metrics, TimeStep, Transition
 
 
@@ -43,4 +43,4 @@ def build_dataset(rows: Transition, agent: Agent, iterations: int) -> Loop:
     def line(state: LoopState, iterations: int = iterations) -> tuple[LoopState, Metrics]:
         return program(state, rows, iterations)
 
-    return Loop(jax.jit(jax.vmap(init)), lambda state: state, line, 0, iterations=iterations)
+    return Loop(first_state(init), lambda state: state, line, 0, iterations=iterations)

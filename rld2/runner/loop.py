@@ -98,13 +98,23 @@ def build(domain: Domain, agent: Agent, iterations: int) -> Loop:
         return jax.jit(over_seeds(function), donate_argnums=0, static_argnums=1)
 
     warm_iterations = math.ceil(experience.prefill / (size * experience.length))
-    return Loop(jax.jit(jax.vmap(init)), jit(warm), jit(advance), warm_iterations, iterations=iterations)
+    return Loop(first_state(init), jit(warm), jit(advance), warm_iterations, iterations=iterations)
 
 
 def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Metrics of many steps (their leading axis) as one value each: the mean; of `best_...`, the last, as it is the
     best so far."""
     return {name: x[-1] if name.startswith("best_") else x.mean() for name, x in metrics.items()}
+
+
+def first_state(init: Callable[[Key[Array, ""]], LoopState]) -> Callable[[Key[Array, " s"]], LoopState]:
+    """The compiled `init` of all seeds. Its types are those of every later state: with weak ones, as `jnp.full(n, 0.0)`
+    has, the first line would be a program of its own, and all be compiled twice."""
+
+    def strong(x: Array) -> Array:
+        return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
+
+    return jax.jit(lambda keys: jax.tree.map(strong, jax.vmap(init)(keys)))
 
 
 def over_seeds(function: Callable) -> Callable:
