@@ -16,7 +16,7 @@ from jaxtyping import Array, Key, PyTree
 from rld2.experience.host import Collected, HostCollector
 from rld2.experience.host_replay import HostReplay, make_host_buffer
 from rld2.experience.rollout import Collector, Episodes, no_episodes, reported, transition
-from rld2.runner.loop import Loop, LoopState, summary
+from rld2.runner.loop import Loop, LoopState, first_state, summary
 from rld2.types import Agent, Batch, Domain, Metrics, Replay, TimeStep, Transition, Updated, beginning
 
 
@@ -94,7 +94,7 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
 
     def gather(policy: PyTree, key: Key[Array, ""]) -> Collected:
         if not worlds:
-            key, key_world = jax.random.split(key)
+            key_world = jax.random.fold_in(key, 1)  # what is drawn by `key` stays the same when a run goes on
             worlds.append(World(domain, agent, key_world, overlap and buffer is not None))
             if buffer is not None:
                 replays.append(buffer.init(example()))
@@ -151,7 +151,7 @@ def build_host(domain: Domain, agent: Agent, iterations: int, *, overlap: bool =
         replays.clear()
 
     warm_iterations = math.ceil(experience.prefill / (size * experience.length))
-    return Loop(jax.jit(jax.vmap(init)), warm, advance, warm_iterations, check, close, iterations)
+    return Loop(first_state(init), warm, advance, warm_iterations, check, close, iterations)
 
 
 def _state(learner: Any, episodes: Episodes, key: Key[Array, ""], frames: Any) -> LoopState:
