@@ -20,7 +20,7 @@ from rld2.runner.designs import best_of, opened
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.sequences.synthetic import activity
 from rld2.studies import dna, dna_cost, dna_races, dna_stages
-from rld2.studies.dna_cost import AGAIN, THEIRS, Cost, cost_grid, longer
+from rld2.studies.dna_cost import AGAIN, THEIRS, Cost, cost_grid
 from rld2.studies.dna_races import RACERS, RIVALS, decided, race_grid
 from rld2.studies.dna_stages import SCALES, Scale, stage_config
 from rld2.studies.dna_stages import STAGES as STAGE_NAMES
@@ -101,7 +101,7 @@ def test_a_frontier_begins_with_the_preset_and_few_particles_ask_for_few_rewards
         assert guide is not None
         steps = demo.changes["pretrain"]["agent__policy__steps"]
         assert 0.5 <= demo.samples * guide.reward_calls(steps) / demo.calls <= 2.0
-    assert len(few) == 6
+    assert len(few) == 8
 
 
 def test_a_table_that_is_not_thorough_leaves_out_what_is_weak_or_dear():
@@ -109,7 +109,11 @@ def test_a_table_that_is_not_thorough_leaves_out_what_is_weak_or_dear():
     every = [method.name for method in dna.methods_of_table(SCALES["demo"])]
     assert set(small) < set(every)
     assert {name.partition(",")[0] for name in every} - {name.partition(",")[0] for name in small} == {"smc", "tds"}
-    assert [name for name in small if name.startswith("cg")] == ["cg, strength 10", "cg, strength 30"]
+    assert [name for name in small if name.startswith("cg")] == [
+        "cg, strength 10",
+        "cg, strength 30",
+        "cg, strength 100",
+    ]
 
 
 def test_the_folder_of_real_data_reaches_every_stage():
@@ -167,9 +171,10 @@ def lines(compiling: float, each: float, *rewards: float) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize(("reward", "runs"), [(2.0, [1, 1]), (0.5, [1, 1, 3])])
-def test_a_race_is_run_with_more_rewards_only_if_it_is_lost(
-    reward: float, runs: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("reward", "each", "runs"), [(2.0, 3.1, [1, 1]), (0.5, 3.1, [1, 1, 3]), (0.5, 0.9, [1, 1]),
+                                                    (0.5, 99.0, [1, 1, 8])])  # fmt: skip
+def test_a_lost_race_is_run_with_as_many_rewards_as_drakes_had_time_for(
+    reward: float, each: float, runs: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     designs, names = [], []
 
@@ -180,30 +185,29 @@ def test_a_race_is_run_with_more_rewards_only_if_it_is_lost(
         names.append(config.out.name)
         return config.out
 
+    def read(out: Path) -> list[dict]:
+        theirs = "drakes" in out.name
+        return lines(0, each if theirs else 1.0, *[9.0 if theirs else reward] * 4)
+
     monkeypatch.setattr(dna_races, "trained", train)
-    monkeypatch.setattr(dna_races.log, "read", lambda out: lines(0, 1, 1.0 if "drakes" in out.name else reward))
-    ended = dna_races.race(tmp_path, SCALES["demo"], OURS_WITH_CRITIC, "DRAKES with KL", 16, 7, 100, longer=3)
+    monkeypatch.setattr(dna_races, "drawn_reward", lambda *_: 1.0)  # its last model draws less than it learned from
+    monkeypatch.setattr(dna_races.log, "read", read)
+    ended = dna_races.race(tmp_path, SCALES["demo"], OURS_WITH_CRITIC, "DRAKES with KL", 16, 7, 100)
     assert designs == runs
     assert names[0] == "drakes-kl-n16-seed7"
     assert all(name.startswith("fkl-critic-n16-seed7") for name in names[1:])
     assert (ended.rld2 is None) == (reward < 1.0)
-
-
-def test_a_lost_race_is_given_as_many_updates_as_drakes_had_time_for():
-    measured = [Cost(OURS + AGAIN, 16, 1.0, 1.0), Cost(THEIRS + AGAIN, 16, 1.0, 3.1)]
-    assert longer(measured, OURS, 16) == 3
-    assert longer([measured[0], measured[1]._replace(seconds=0.2)], OURS, 16) == 1
-    assert longer([measured[0], measured[1]._replace(seconds=99.0)], OURS, 16) == 8
+    assert (ended.reward, ended.relaxed) == (1.0, 9.0)
 
 
 def test_a_race_is_decided_by_the_logs():
     drakes, fkl = lines(30.0, 10.0, 0.0, 5.0, 1.0, 2.0), lines(20.0, 2.0, 1.0, 1.5, 2.5, 3.0)
-    won = decided(OURS, "DRAKES", 64, 0, drakes, fkl)
-    assert won == (OURS, "DRAKES", 64, 0, 2.0, 20.0, 40.0, 6.0, 3.0, 8.0)
+    won = decided(OURS, "DRAKES", 64, 0, 1.6, drakes, fkl)
+    assert won == (OURS, "DRAKES", 64, 0, 1.6, 2.0, 20.0, 40.0, 6.0, 3.0, 8.0)
     assert won.said.endswith("RL-D2 fkl reached it in 6 s: DRAKES took 3.33 times as long.")
-    same = decided(OURS, "DRAKES", 64, 0, drakes, drakes)
+    same = decided(OURS, "DRAKES", 64, 0, 2.0, drakes, drakes)
     assert same.ratio == 1.0
-    lost = decided(OURS, "DRAKES", 64, 1, drakes, fkl[:2])
+    lost = decided(OURS, "DRAKES", 64, 1, 1.6, drakes, fkl[:2])
     assert "did not reach" in lost.said
 
     def shown(*races: dna_races.Race) -> list[str]:
@@ -212,6 +216,7 @@ def test_a_race_is_decided_by_the_logs():
 
     assert shown(won, lost, won) == [
         "RL-D2 fkl against DRAKES, N = 64",
+        "1.60, 1.60, 1.60",
         "2.00, 2.00, 2.00",
         "40",
         "20, 20, 20",
@@ -250,7 +255,7 @@ def test_races_that_nobody_knows_are_refused_with_the_names_of_all(tmp_path: Pat
 
 def test_costs_of_other_sizes_machines_or_versions_are_measured_again(tmp_path: Path):
     size, cost = dna_cost.SIZES["demo"], Cost(OURS, 8, 1.0, 1.0)
-    raced = dna_races.Race(OURS, "DRAKES", 8, 0, 1.0, 2.0, 3.0, 1.0, 2.0, 4.0)
+    raced = dna_races.Race(OURS, "DRAKES", 8, 0, 1.0, 1.0, 2.0, 3.0, 1.0, 2.0, 4.0)
     dna_cost.write_page(tmp_path, "demo", size, [cost, cost._replace(method=THEIRS)], [raced])
     assert dna_cost.earlier(tmp_path, size)[0][0] == cost
     assert dna_cost.earlier(tmp_path, size)[1] == {(raced.title, 0): raced}

@@ -25,6 +25,11 @@ def value_of(record: Record, metric: str) -> float | None:
     return next((row["value"] for row in record["rows"] if row["metric"] == metric), None)
 
 
+def flat(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """A row a record, a column a metric."""
+    return [{k: v for k, v in r.items() if k != "rows"} | {e["metric"]: e["value"] for e in r["rows"]} for r in records]
+
+
 def by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
     methods: dict[str, list[Record]] = {}
     for record in records:

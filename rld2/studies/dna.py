@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from rld2.report.designs import OURS, OURS_WITH_CRITIC, frontier_grid, seen_by, table_grid, tradeoff_figure
+from rld2.report.designs import OURS, OURS_WITH_CRITIC, flat, frontier_grid, seen_by, table_grid, tradeoff_figure
 from rld2.report.grid import to_csv, to_markdown, to_rich
 from rld2.report.plots import save
 from rld2.runner import judge, log, run
@@ -36,10 +36,10 @@ CLAIMS = {
 BUDGETS = (2.0, 1.0, 0.3)  # of forward KL, in nats; the first is the preset's
 STEP_BUDGETS = (0.5, 0.3)  # of the steps that a critic tilts; the presets' are 0.5 (synthetic) and 0.3 (HepG2)
 STRENGTHS: dict[Kind, tuple[float, ...]] = {
-    "cg": (1.0, 3.0, 10.0, 30.0),
+    "cg": (1.0, 3.0, 10.0, 30.0, 100.0),
     "cfg": (1.0, 3.0),
-    "smc": (1.0, 4.0, 16.0),
-    "tds": (1.0, 4.0, 16.0),
+    "smc": (1.0, 4.0, 16.0, 64.0),
+    "tds": (1.0, 4.0, 16.0, 64.0),
 }
 FEW: dict[Kind, int] = {"smc": 4, "tds": 2}  # particles
 ANCHORS = (0.03, 0.1, 0.3)  # of DRAKES; the first is the preset's
@@ -66,7 +66,7 @@ def methods_of_table(scale: Scale) -> Iterator[Method]:
     few` ask for about as many rewards as the methods that learn (half, 1.25 times), smc and tds for 4 and 8 times.
     """
     strengths: dict[Kind, tuple[float, ...]] = {
-        kind: of_kind if scale.thorough else of_kind[-2:] for kind, of_kind in STRENGTHS.items()
+        kind: of_kind if scale.thorough else of_kind[-3:] for kind, of_kind in STRENGTHS.items()
     }
     yield Method("pretrained")
     for budget in BUDGETS:
@@ -254,8 +254,7 @@ def write_page(options: ReproduceConfig, folder: Path) -> bool:
         "![Reward against likelihood](tradeoff.png)\n",
     ]
     write_text(folder / "README.md", "\n".join(page))
-    flat = [{k: v for k, v in r.items() if k != "rows"} | {e["metric"]: e["value"] for e in r["rows"]} for r in records]
-    write_text(folder / "table.csv", to_csv(flat))
+    write_text(folder / "table.csv", to_csv(flat(records)))
     scale = dataclasses.asdict(options) | {"out": str(folder), "data": options.data and str(options.data)}
     write_text(
         folder / "results.json", json.dumps({"command": command, "options": scale, "results": records}, indent=1)

@@ -4,7 +4,7 @@ of reverse steps: memory and time of an update, and races to the median reward t
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from rld2.agents.drakes import DrakesConfig, make_drakes
 from rld2.agents.finetune import FinetuneConfig, Start, make_finetune
+from rld2.agents.oracle import OracleConfig
 from rld2.agents.policy import Policy, PolicyConfig
 from rld2.bench.timing import blocking, interleave
 from rld2.domains.sequences import SequenceDomain
@@ -28,13 +29,13 @@ from rld2.runner.origin import machine
 from rld2.runner.reproduce import ReproduceConfig
 from rld2.runner.sequences import nothing_to_draw
 from rld2.runner.side_by_side import StoppedError
+from rld2.sequences.data import known_motifs
 from rld2.sequences.vocabulary import DNA
 from rld2.studies.dna_races import RACERS, RIVALS, Race, race, race_grid, title
 from rld2.studies.dna_stages import SCALES, stage_config, trained
 
 THEIRS = "DRAKES"
 AGAIN = ", rematerialised"  # activations are computed again for the gradient instead of being kept
-LONGEST = 8  # times as many rewards as DRAKES that RL-D2 may ask for in a race
 
 
 class Size(NamedTuple):
@@ -68,11 +69,19 @@ def ours_on(data: str) -> dict[str, FinetuneConfig]:
     return {racer: agent for racer, agent in found.items() if isinstance(agent, FinetuneConfig)}
 
 
-def loops_of(size: Size, steps: int, ours: Mapping[str, FinetuneConfig]) -> dict[str, Loop]:
+def oracle_on(data: str) -> OracleNetworkConfig:
+    """As large as the preset's, its filters for motifs among the others: they cost the same whatever they find."""
+    oracle = preset(f"dna/{data}/oracle").agent
+    assert isinstance(oracle, OracleConfig)
+    motifs = oracle.network.motifs or len(known_motifs(oracle.data))
+    return dataclasses.replace(oracle.network, filters=oracle.network.filters + motifs, motifs=None)
+
+
+def loops_of(size: Size, steps: int, data: str) -> dict[str, Loop]:
     """One update each: drawing a group and learning from it, all sequences of a batch at once (in pieces, RL-D2 needs
     less). Weights are random: costs do not depend on them."""
     complement = tuple(int(x) for x in DNA.complement)
-    network = OracleNetwork(jax.random.key(1), OracleNetworkConfig(), complement, DNA.size, [])
+    network = OracleNetwork(jax.random.key(1), oracle_on(data), complement, DNA.size, [])
     reward = TuningOracle(network, Scale(jnp.zeros(()), jnp.ones(())))
     domain = SequenceDomain("cost", DNA, size.length, size.batch, reward)
     loops = {}
@@ -80,7 +89,7 @@ def loops_of(size: Size, steps: int, ours: Mapping[str, FinetuneConfig]) -> dict
         denoiser = Backbone("convolutional", size.width, size.layers, recompute=again)
         config = PolicyConfig(steps=steps, denoiser=denoiser, embedding=16)
         model = Policy(jax.random.key(0), domain.spec, config)
-        for name, finetune in ours.items():
+        for name, finetune in ours_on(data).items():
             same = dataclasses.replace(finetune, start=Start(), batch_size=size.batch, piece=0)
             loops[name + suffix] = build(domain, make_finetune(same, domain.spec, 1, model), 1)
         theirs = make_drakes(DrakesConfig(Start(), rematerialise=again), domain.spec, 1, model, reward)
@@ -88,10 +97,10 @@ def loops_of(size: Size, steps: int, ours: Mapping[str, FinetuneConfig]) -> dict
     return loops
 
 
-def costs(size: Size, steps: int, ours: Mapping[str, FinetuneConfig]) -> list[Cost]:
+def costs(size: Size, steps: int, data: str) -> list[Cost]:
     calls: dict[str, tuple[Callable[[], Any], int]] = {}
     memory: dict[str, float] = {}
-    for name, loop in loops_of(size, steps, ours).items():
+    for name, loop in loops_of(size, steps, data).items():
         state = loop.init(jnp.stack([jax.random.key(0)]))
         program = jax.jit(loop.advance).lower(state).compile()  # without donation: it is called with one state again
         analysis = program.memory_analysis()
@@ -129,12 +138,6 @@ def cost_grid(measured: list[Cost], heading: str) -> Grid:
     return Grid(heading, ("method", "MB", "DRAKES's by it", "ms an update", "DRAKES's by it"), tuple(rows), notes)
 
 
-def longer(measured: list[Cost], racer: str, steps: int) -> int:
-    """How many times the updates of DRAKES `racer` has time for, at most `LONGEST`."""
-    seconds = {cost.method: cost.seconds for cost in measured if cost.steps == steps}
-    return min(LONGEST, max(1, round(seconds[THEIRS + AGAIN] / seconds[racer + AGAIN])))
-
-
 def reproduce(options: ReproduceConfig, console: Console) -> bool:
     """Whether all of it is done now."""
     size, scale = SIZES[options.scale], SCALES[options.scale]
@@ -152,15 +155,14 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
     measured, ended = earlier(folder, size)
     for steps in size.steps:
         if all(cost.steps != steps for cost in measured):
-            measured += costs(size, steps, ours_on(scale.data))
+            measured += costs(size, steps, scale.data)
             write_page(folder, options.scale, size, measured, ended.values())
     console.print(to_rich(cost_grid(measured, f"dna-cost, {options.scale}")))
     try:
         for stage in ("pretrain", "oracle", "judge"):
             trained(stage_config(scale, stage, folder, options.data))
         for (name, seed), (racer, rival, steps, _) in chosen.items():
-            more = longer(measured, racer, steps)
-            ended[name, seed] = race(folder, scale, racer, rival, steps, seed, size.calls, more)
+            ended[name, seed] = race(folder, scale, racer, rival, steps, seed, size.calls)
             console.print(ended[name, seed].said)
             write_page(folder, options.scale, size, measured, ended.values())
     except StoppedError:
