@@ -95,14 +95,15 @@ def evaluate(arguments: Sequence[str]) -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
     episodes = config.evaluation_episodes if options.episodes is None else options.episodes
     if isinstance(config.agent, SequenceConfig):
+        from rld2.runner.chosen import Chosen
         from rld2.runner.judge import score as score_sequences
 
-        _check_best(options.best, sampler=options.sampler, steps=options.steps)
-        how = (options.sampler, options.steps, options.seed)
-        score_sequences(options.run, episodes, *how, console, out=options.out, best=options.best)
+        _check_best(options.best, sampler=options.sampler, steps=options.steps, file=options.file)
+        which = Chosen(episodes, options.seed, options.sampler, options.steps, options.best, options.file)
+        score_sequences(options.run, which, console, out=options.out)
         return
-    if options.best:
-        raise ValueError(f"--best is for designs of sequences; {options.run} plays {config.domain.name}")
+    if options.best or options.file is not None:
+        raise ValueError(f"--best and --file are for runs of sequences; {options.run} plays {config.domain.name}")
     cap = config.evaluation_step_cap if options.step_cap is None else cap
     score(options.run, episodes, cap, options.sampler, options.steps, options.seed, console, out=options.out)
 

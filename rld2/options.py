@@ -26,6 +26,9 @@ class Evaluate:
     """Of the evaluation's randomness."""
     best: bool = False
     """Of a design: judge the best sequences that it asked a reward for, instead of new ones."""
+    file: Path | None = None
+    """Of sequences: judge those of this .fasta, .tsv or .csv, whoever made them (`rld2 sample --guide`, another tool),
+    as the run's own are."""
     out: Path | None = None
     """File of the result; None: evaluation.json in the run folder."""
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from rld2.report import paper
+from rld2.report import designs, paper
 from rld2.report.aggregate import RESAMPLES
 from rld2.report.compare import Run, compare
 from rld2.report.compare_plots import Axis, curves_figure
@@ -18,6 +18,7 @@ from rld2.report.compare_tables import as_record, grids, table_records
 from rld2.report.grid import Grid, to_csv, to_latex, to_markdown, to_rich
 from rld2.report.plots import read_curve, save
 from rld2.runner import log
+from rld2.runner.compare_designs import is_of_sequences, records_of
 from rld2.runner.config import from_json, to_json
 
 FIELDS = ("frames", "sticky", "actions", "step_cap", "sampler", "steps")  # of an evaluation
@@ -25,16 +26,17 @@ FIELDS = ("frames", "sticky", "actions", "step_cap", "sampler", "steps")  # of a
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """Compare runs: a table of methods and tasks with intervals over seeds; with --paper, the paper's own numbers."""
+    """Compare runs: a table of methods and tasks with intervals over seeds (of sequences, a table of all metrics); with
+    --paper, the paper's own numbers."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
-    """Run folders made by `rld2 train`, each of one method on one task with any number of seeds."""
+    """Run folders made by `rld2 train`, each of one method on one task with any number of seeds; or of sequences."""
     labels: tuple[str, ...] = ()
     """The method of each run, in their order; runs with the same label and task are one cell. None: agent and K."""
     format: Literal["markdown", "latex", "csv"] | None = None
     """Print the table as that; None: for the terminal."""
     out: Path | None = None
-    """Folder for table.md, table.tex, table.csv, comparison.json and curves.png."""
+    """Folder for table.md, table.tex, table.csv, comparison.json and curves.png (of sequences, tradeoff.png)."""
     axis: Axis = "frames"
     """Of the learning curves in curves.png; minutes: wall time."""
     paper: bool = False
@@ -75,12 +77,29 @@ def _of_runs(options: CompareConfig) -> Made:
             "they come after the runs"
         )
     labels = options.labels or (None,) * len(options.runs)
+    evaluations = [read_evaluation(folder, "evaluation.json") for folder in options.runs]
+    of_sequences = list(map(is_of_sequences, evaluations))
+    if all(of_sequences):
+        judged = zip(options.runs, evaluations, labels, strict=True)
+        return _of_designs([record for given in judged for record in records_of(*given)], options.out)
+    if any(of_sequences):
+        raise ValueError(
+            f"runs of sequences have metrics, games have scores: {options.runs[of_sequences.index(True)]} and "
+            f"{options.runs[of_sequences.index(False)]} cannot stand in one table; compare each kind by itself"
+        )
     runs = [read_run(folder, label) for folder, label in zip(options.runs, labels, strict=True)]
     comparison = compare(runs, options.resamples, options.seed)
     if options.out is not None:
         save(curves_figure(comparison, options.axis), options.out / "curves.png")
     everything = {"bootstrap_seed": options.seed, **as_record(comparison)}
     return grids(comparison), table_records(comparison), everything
+
+
+def _of_designs(records: list[designs.Record], out: Path | None) -> Made:
+    if out is not None and any(designs.value_of(record, designs.REWARD) is not None for record in records):
+        save(designs.tradeoff_figure(records), out / "tradeoff.png")
+    tables = [designs.table_grid(records, "sequences")]
+    return tables, designs.flat(records), {"results": records}
 
 
 def _of_paper() -> Made:
@@ -107,15 +126,10 @@ def write_text(path: Path, text: str) -> None:
 
 def read_run(folder: Path, label: str | None = None, evaluated: str = "evaluation.json") -> Run:
     """One run folder. Only what a comparison needs is read, so runs of other versions of rld2 can be compared too."""
-    if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} is not a run folder (it has no config.json); `rld2 train` makes one")
-    again = f"`rld2 evaluate {folder}` makes it"
-    if not (folder / evaluated).is_file():
-        raise ValueError(f"{folder} has not been evaluated (it has no {evaluated}); {again}")
+    evaluation, again = read_evaluation(folder, evaluated), _again(folder)
     if not (folder / "log.jsonl").is_file():
         raise ValueError(f"{folder} has no log.jsonl, which `rld2 train` writes; give the whole run folder")
     config = _with_defaults(read_json(folder / "config.json", "only a copy can replace it"))
-    evaluation = read_json(folder / evaluated, again)
     try:
         settings = _flat({name: config[name] for name in ("agent", "domain")})
         kind, macro, task = settings["agent.kind"], settings["domain.macro"], settings["domain.name"]
@@ -147,6 +161,18 @@ def read_run(folder: Path, label: str | None = None, evaluated: str = "evaluatio
         curve=curve,
         **fields,
     )
+
+
+def read_evaluation(folder: Path, name: str) -> dict[str, Any]:
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} is not a run folder (it has no config.json); `rld2 train` makes one")
+    if not (folder / name).is_file():
+        raise ValueError(f"{folder} has not been evaluated (it has no {name}); {_again(folder)}")
+    return read_json(folder / name, _again(folder))
+
+
+def _again(folder: Path) -> str:
+    return f"`rld2 evaluate {folder}` makes it"
 
 
 def _with_defaults(config: dict[str, Any]) -> dict[str, Any]:

@@ -83,11 +83,21 @@ class Run(NamedTuple):
 
 
 def opened(folder: Path, index: int = 0) -> Run:
+    return holding(*_restored(folder), index)
+
+
+def opened_seeds(folder: Path) -> list[Run]:
+    """Every seed of a run."""
+    config, setup, state = _restored(folder)
+    return [holding(config, setup, state, index) for index in range(config.seeds)]
+
+
+def _restored(folder: Path) -> tuple[TrainConfig, run.Setup, LoopState]:
     config = run.read_config(folder)
     if not isinstance(config.agent, SequenceConfig):
         raise ValueError(f"{folder} is no run of sequences but of {config.domain.name}; see `rld2 evaluate`")
     setup = run.set_up(config)
-    return holding(config, setup, run.restore(folder, setup), index)
+    return config, setup, run.restore(folder, setup)
 
 
 def holding(config: TrainConfig, setup: run.Setup, state: LoopState, index: int = 0) -> Run:

@@ -17,10 +17,12 @@ from rld2.agents.policy import Policy
 from rld2.agents.pretrain import PretrainConfig
 from rld2.domains.rewards import BlackBox
 from rld2.networks.oracle import Classifier, EvaluationOracle, in_parts, one_hot
+from rld2.report.aggregate import Estimate
+from rld2.report.tables import over_seeds
 from rld2.runner import checkpoint, log, run
+from rld2.runner.chosen import Chosen
 from rld2.runner.config import TrainConfig
-from rld2.runner.designs import Run, best_of, draw, holding, opened
-from rld2.runner.finale import FINALE_SEED
+from rld2.runner.designs import Run, holding, opened, opened_seeds
 from rld2.runner.judge_model import Row, judge_model, likelihoods, row
 from rld2.runner.sequences import DESIGNS, own_reward
 from rld2.runner.train import Trained
@@ -28,6 +30,7 @@ from rld2.sequences import metrics, synthetic
 from rld2.sequences.data import DataConfig, known_motifs, load
 from rld2.sequences.kmers import correlation
 
+OWN_REWARD, OWN_BEST = "reward, own function (median)", "reward, own function (best)"
 DESIGNED = 256  # sequences whose likelihood is computed, 128 predictions each
 
 
@@ -59,25 +62,22 @@ def _oracle_correlation(agent: OracleConfig, oracle: Any) -> float:
     return float(correlation(scores_of(oracle, corpus.tokens[other]), corpus.known_scores[other]))
 
 
-def judge_run(
-    source: Run, number: int, seed: int, sampler: str | None = None, steps: int | None = None, best: bool = False
-) -> list[Row]:
-    """The rows of a run's table, by what kind of run it is; `best`: of the best that a design asked for, not drawn."""
+def judge_run(source: Run, which: Chosen) -> list[Row]:
+    """The rows of a run's table, by what kind of run it is."""
     agent = source.config.agent
-    own = own_reward(source.setup.domain)
-    found, paid = best_of(source, number) if best else (None, None)
-    if own is not None and found is not None and paid is not None:
-        own.learn(found, paid)
     if isinstance(agent, OracleConfig):
+        if which.file is not None:
+            raise ValueError(f"{source.config.name} is an oracle; a file is judged by a design's run, which names it")
         if isinstance(source.learned, Classifier):
             return _judge_classifier(agent.data, source.learned)
         r = _oracle_correlation(agent, source.learned)
         return [row("held-out Pearson r", r, f"role {agent.role}, on the fold it has not seen")]
-    tokens = draw(source, number, seed, sampler=sampler, steps=steps) if found is None else found
+    tokens = which.of(source)
     if isinstance(agent, PretrainConfig):
         return judge_model(agent, source.learned, tokens)
     assert isinstance(agent, DESIGNS)
     base = run.open_run(agent.start.pretrained)
+    own = own_reward(source.setup.domain) if which.ask else None
     return judge_design(tokens, base.agent, base.learned, agent.start, own)
 
 
@@ -93,7 +93,9 @@ def judge_design(
     data = pretraining.data
     rows = [] if start.judge is None else [_judged_reward(tokens, start, start.judge)]
     if own is not None:
-        rows.append(row("reward, own function (median)", metrics.median(own(tokens))))
+        before = own.calls
+        median = metrics.median(own(tokens))
+        rows.append(row(OWN_REWARD, median, f"asked for {own.calls - before:,} more" if own.calls > before else ""))
     if data.name == "synthetic":
         rows.append(row("reward, true (median)", metrics.median(synthetic.activity(tokens))))
     some = np.random.default_rng(0).permutation(len(tokens))[:DESIGNED]  # a population comes best first
@@ -164,45 +166,63 @@ def table(rows: list[Row], title: str) -> Table:
 
 
 def score(
-    folder: Path,
-    number: int,
-    sampler: str | None,
-    steps: int | None,
-    seed: int,
-    console: Console,
-    out: Path | None = None,
-    source: Run | None = None,
-    best: bool = False,
+    folder: Path, which: Chosen, console: Console, out: Path | None = None, sources: list[Run] | None = None
 ) -> list[Row]:
     """Judge a run folder, print the table, and save it to `out` (None: evaluation.json in the folder, of the best
-    evaluation-best.json). `source`: the run, where it is open already."""
-    source = opened(folder) if source is None else source
-    with console.status(f"{'' if best else 'drawing and '}judging {number:,} sequences ..."):
-        rows = judge_run(source, number, seed, sampler, steps, best)
-        rows += _calls(folder, source.config.agent)
-    console.print(table(rows, f"{source.config.name}, the best it asked for" if best else source.config.name))
-    record = {"run": source.config.name, "samples": number, "sampler": sampler, "steps": steps, "rows": rows}
-    record |= {"best": True} if best else {}
-    path = out or folder / ("evaluation-best.json" if best else "evaluation.json")
+    evaluation-best.json, of a file evaluation-of-NAME.json). `sources`: its seeds, where they are open already."""
+    sources = opened_seeds(folder) if sources is None else sources
+    sources = sources[:1] if which.file is not None else sources  # the same for all
+    config = sources[0].config
+    what = f"{which.number:,} sequences" if which.file is None else str(which.file)
+    by_seed = []
+    for i, source in enumerate(sources):
+        with console.status(f"judging {what}{f', seed {config.seed + i}' if len(sources) > 1 else ''} ..."):
+            by_seed.append(judge_run(source, which))
+    asked = _calls(folder, config.agent, which.ask) if which.file is None else []
+    rows = over_seeds_of(by_seed) + asked
+    console.print(table(rows, config.name + which.said))
+    record = {"run": config.name, "samples": which.number, "sampler": which.sampler, "steps": which.steps, "rows": rows}
+    record |= {"best": True} if which.best else {} if which.file is None else {"file": str(which.file)}
+    record |= {"seeds": [{"seed": config.seed + i, "rows": own + asked} for i, own in enumerate(by_seed)]}
+    name = "evaluation-best" if which.best else "evaluation"
+    path = out or folder / f"{name if which.file is None else f'evaluation-of-{which.file.name}'}.json"
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return rows
 
 
-def _calls(folder: Path, agent: Any) -> list[Row]:
-    """Rewards a design has asked for by the end of its log, and how often a user's function was called for them."""
+def over_seeds_of(by_seed: list[list[Row]]) -> list[Row]:
+    """Means over seeds with t-intervals; of one seed its own rows, with intervals over its sequences."""
+    if len(by_seed) == 1:
+        return by_seed[0]
+    rows = []
+    for same in zip(*by_seed, strict=True):
+        values = [entry["value"] for entry in same]
+        notes = dict.fromkeys(entry["note"] for entry in same)
+        note = "; ".join([f"{len(values)} seeds", *(notes if len(notes) == 1 and all(notes) else [])])
+        rows.append(row(same[0]["metric"], Estimate(*map(np.asarray, over_seeds(values))), note))
+    return rows
+
+
+def _calls(folder: Path, agent: Any, ask: bool) -> list[Row]:
+    """Rewards a design has asked for by the end of its log, and how often a user's function was called for them; where
+    it is not asked for more, what it said last."""
     if not isinstance(agent, DESIGNS):
         return []
     last = (log.read(folder) or [{}])[-1]
-    asked = row("reward calls", float(last.get("frames", 0)), "asked for while learning")
-    own = last.get("reward_calls", [])
-    return [asked, *(row("  of different sequences", calls, "asked once for each") for calls in own)]
+    asked, own = row("reward calls", float(last.get("frames", 0)), "asked for while learning"), last.get("reward_calls")
+    if own is None:
+        return [asked]
+    rows = [asked, *(row("  of different sequences", calls, "asked once for each") for calls in own)]
+    said = {} if ask else {"reward_median": (OWN_REWARD, "of its last group"), "best_reward": (OWN_BEST, "asked for")}
+    return [*(row(name, last[key][0], note) for key, (name, note) in said.items() if key in last), *rows]
 
 
 def conclude(trained: Trained, config: TrainConfig, console: Console) -> None:
     """The end of `rld2 train` for sequences: what it is worth, and how to go on."""
     # not opened again: a reward given in Python is only in here
-    source = holding(run.read_config(trained.folder), trained.setup, trained.state)
-    score(trained.folder, config.evaluation_episodes, None, None, FINALE_SEED, console, source=source)
+    started = run.read_config(trained.folder)
+    sources = [holding(started, trained.setup, trained.state, i) for i in range(started.seeds)]
+    score(trained.folder, Chosen(config.evaluation_episodes, ask=False), console, sources=sources)
     more = "" if isinstance(config.agent, OracleConfig) else f"rld2 sample {trained.folder} --n 1000 | "
     more += f"rld2 sample {trained.folder} --best | " if isinstance(config.agent, DESIGNS) else ""
     console.print(f"next            {more}rld2 evaluate {trained.folder} | tensorboard --logdir {trained.folder}")

@@ -4,18 +4,19 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rld2
-from rld2.agents.finetune import FinetuneConfig, Start
+from rld2.agents.finetune import FinetuneConfig
 from rld2.agents.pretrain import PretrainConfig
 from rld2.domains.rewards import BlackBox
 from rld2.domains.sequences import SequenceDomain
 from rld2.presets import PRESETS, preset
 from rld2.runner import checkpoint, judge, log, run
+from rld2.runner.chosen import Chosen
 from rld2.runner.config import from_json, to_json, vary
 from rld2.runner.designs import Guide, best_of, draw, holding, opened
 from rld2.runner.host_loop import CollectorError
@@ -23,35 +24,7 @@ from rld2.sequences.data import FOLDER_VARIABLE, DataConfig, pretraining_sequenc
 from rld2.sequences.files import read
 from rld2.sequences.kmers import correlation, word_counts
 from rld2.sequences.vocabulary import Vocabulary
-
-DATA = {"agent__data__number": 600, "agent__data__length": 45}
-MODEL = {"denoiser__width": 8, "denoiser__layers": 2, "steps": 4, "embedding": 4}
-
-
-class Stages(NamedTuple):
-    folder: Path
-    start: Start
-
-
-def small(name: str, folder: Path, frames: int, **changes: Any) -> Any:
-    config = vary(preset(f"dna/synthetic/{name}"), frames=frames, log_frames=frames // 2, finale=False, **changes)
-    return dataclasses.replace(config, out=folder / name, evaluation_episodes=20)
-
-
-@pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> Stages:
-    folder = tmp_path_factory.mktemp("stages")
-    model = {f"agent__policy__{name}": value for name, value in MODEL.items()}
-    rld2.train(small("pretrain", folder, 1280, **DATA, **model))
-    rld2.train(small("pretrain-conditional", folder, 640, **DATA, **model))
-    for role in ("oracle", "judge"):
-        rld2.train(small(role, folder, 1280, **DATA, agent__network__filters=2, agent__network__channels=2))
-    return Stages(folder, Start(folder / "pretrain", folder / "oracle", folder / "judge"))
-
-
-def design(stages: Stages, name: str, out: Path, **changes: Any) -> Any:
-    changes = {"agent__start": stages.start, "domain__num_envs": 32, **changes}
-    return dataclasses.replace(small(name, out, 128, **changes), log_frames=32)
+from tests.runner.stages import DATA, Stages, design, small
 
 
 @pytest.mark.parametrize("name", sorted(n for n in PRESETS if n.startswith("dna/")))
@@ -66,7 +39,7 @@ def test_a_model_is_judged_beside_what_unseen_sequences_reach(stages: Stages):
     source = opened(stages.folder / "pretrain")
     agent = source.config.agent
     assert isinstance(agent, PretrainConfig)
-    rows = {row["metric"].strip(): row for row in judge.judge_run(source, 100, 0)}
+    rows = {row["metric"].strip(): row for row in judge.judge_run(source, Chosen(100, 0))}
     vocabulary, training, held_out, _ = pretraining_sequences(agent.data)
     words = next(int(name[0]) for name in rows if name.endswith("-mer correlation of samples"))
     wanted = word_counts(np.concatenate([training, vocabulary.reverse_complement(training)]), words, 4)
@@ -84,7 +57,7 @@ def test_every_design_trains_draws_and_is_judged(stages: Stages, tmp_path: Path,
     trained = rld2.train(design(stages, name, tmp_path))
     assert trained.finished
     source = opened(trained.folder)
-    rows = {row["metric"]: row for row in judge.judge_run(source, 20, 0)}
+    rows = {row["metric"]: row for row in judge.judge_run(source, Chosen(20, 0))}
     assert 0.0 < rows["unique share"]["value"] <= 1.0
     assert rows["reward, true (median)"]["low"] <= rows["reward, true (median)"]["value"]
     assert "its held-out r" in rows["reward, evaluation oracle (median)"]["note"]
@@ -161,13 +134,13 @@ def test_a_function_of_ones_own(stages: Stages, tmp_path: Path, name: str):
     assert log.read(trained.folder)[-1]["reward_asked"] == [128.0]
     assert log.read(trained.folder)[-1]["reward_calls"] == [float(len(asked))]
     known = holding(source.config, trained.setup, trained.state)
-    rows = {row["metric"]: row["value"] for row in judge.judge_run(known, 20, 0)}
+    rows = {row["metric"]: row["value"] for row in judge.judge_run(known, Chosen(20, 0))}
     assert 0.0 <= rows["reward, own function (median)"] <= 1.0
-    assert "reward, own function (median)" not in {row["metric"] for row in judge.judge_run(source, 20, 0)}
+    assert "reward, own function (median)" not in {row["metric"] for row in judge.judge_run(source, Chosen(20, 0))}
     paid, domain = len(asked), source.setup.domain
     assert isinstance(domain, SequenceDomain)
     domain.reward = BlackBox(share_of_g, source.vocabulary)
-    best = {row["metric"]: row["value"] for row in judge.judge_run(source, 20, 0, best=True)}
+    best = {row["metric"]: row["value"] for row in judge.judge_run(source, Chosen(20, best=True))}
     assert best["reward, own function (median)"] == pytest.approx(np.median(best_of(source, 20)[1]))
     assert len(asked) == paid  # these rewards are known
     with pytest.raises(ValueError, match="only be given to a design"):
@@ -178,7 +151,7 @@ def test_a_function_of_ones_own(stages: Stages, tmp_path: Path, name: str):
 def test_a_design_can_do_without_a_judge_but_not_with_a_wrong_one(stages: Stages, tmp_path: Path):
     start = stages.start
     alone = rld2.train(design(stages, "fkl", tmp_path, agent__start=dataclasses.replace(start, judge=None)))
-    rows = [row["metric"] for row in judge.judge_run(opened(alone.folder), 20, 0)]
+    rows = [row["metric"] for row in judge.judge_run(opened(alone.folder), Chosen(20, 0))]
     assert "reward, evaluation oracle (median)" not in rows
     assert "reward, true (median)" in rows
     for judged_by, words in (
@@ -212,7 +185,7 @@ def test_proteins(tmp_path: Path):
     data = DataConfig("file", tmp_path / "proteins.tsv", vocabulary=Vocabulary(letters, ""))
     model = {f"agent__policy__{name}": value for name, value in MODEL.items()}
     trained = rld2.train(small("pretrain", tmp_path, 128, agent__data=data, **model))
-    names = [row["metric"] for row in judge.judge_run(opened(trained.folder), 20, 0)]
+    names = [row["metric"] for row in judge.judge_run(opened(trained.folder), Chosen(20, 0))]
     assert {"  Markov chain of order 2", "3-mer correlation of samples"} <= set(names)
 
 
