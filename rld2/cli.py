@@ -185,7 +185,10 @@ def sample(arguments: Sequence[str]) -> None:
     write_fasta(path, sequences, [f"{name}-{i}" for i in range(options.n)])
     different = len(set(sequences))
     alike = "" if different == len(sequences) else f", {different:,} of them different"
-    console.print(f"wrote {options.n:,} sequences{alike} to {path}")
+    led = guide.kind not in ("none", "cfg")
+    asked = options.n * guide.reward_calls(options.steps or source.learned.schedule.steps) if led else 0
+    paid = f"; asked for {asked:,} rewards or their gradients" if asked else ""
+    console.print(f"wrote {options.n:,} sequences{alike} to {path}{paid}")
 
 
 def compare(arguments: Sequence[str]) -> None:

@@ -1,9 +1,10 @@
 """Rewards that users bring: functions of strings, asked once for each sequence, or of letters' probabilities in JAX."""
 
+import contextlib
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class BlackBox:
         self.function, self.vocabulary, self.at_once = function, vocabulary, at_once
         self.known: dict[str, float] = {}
         self.asked = self.calls = 0
+        self.failed: ValueError | None = None
 
     def __call__(self, tokens: Int[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
         sequences = self.vocabulary.decode(tokens)
@@ -78,6 +80,29 @@ class BlackBox:
                 f"got {scores[bad]}"
             )
         return single
+
+    def likeliest(self, letters: Float[Array, "n k v"]) -> Float[Array, " n"]:
+        """Inside a compiled program: the scores of the likeliest letters, for who weighs samples by their rewards."""
+        shape = jax.ShapeDtypeStruct(letters.shape[:1], jnp.float32)
+        return jax.pure_callback(self._heard, shape, jnp.argmax(letters, axis=-1))
+
+    def _heard(self, tokens: Any) -> Float[np.ndarray, " n"]:
+        try:
+            return self(np.asarray(tokens))
+        except ValueError as error:
+            self.failed = error
+            raise
+
+    @contextlib.contextmanager
+    def clear_errors(self) -> Iterator[None]:
+        """What went wrong with the function, in place of what a compiled program makes of it."""
+        self.failed = None
+        try:
+            yield
+        except jax.errors.JaxRuntimeError:
+            if self.failed is None:
+                raise
+            raise self.failed from None
 
 
 def name_of(function: Any) -> str:

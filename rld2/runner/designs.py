@@ -1,5 +1,6 @@
 """Drawing sequences from a run, as it was trained or guided while drawing."""
 
+import contextlib
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from rld2.diffusion.guidance import classifier_free, reward_guided
 from rld2.diffusion.particles import particles
 from rld2.diffusion.sample import Sampler, sample, sampler_named
 from rld2.diffusion.schedule import Schedule
-from rld2.domains.rewards import Differentiable, function_named, is_relaxed, relaxed
+from rld2.domains.rewards import BlackBox, Differentiable, function_named, is_relaxed, reward_from
 from rld2.domains.sequences import SequenceDomain
 from rld2.networks.oracle import check_tuning
 from rld2.runner import run
@@ -130,37 +131,43 @@ def draw(
     guide: Guide | None = None,
     oracle: Path | None = None,
 ) -> Int[np.ndarray, "n k"]:
-    """`number` sequences of the run; `oracle` is what guides: a run of role tuning, or package.module:function."""
+    """`number` sequences of the run; `oracle` is what guides: a run of role tuning, or package.module:function (of
+    letters' probabilities in JAX; particles without gradients can be weighed by one of strings too)."""
     if isinstance(source.config.agent, OracleConfig):
         raise ValueError("an oracle judges sequences and makes none; sample from a pretrained or a design's run")
     if isinstance(source.config.agent, SearchConfig) and (sampler, steps) != (None, None):
         raise ValueError("a search keeps sequences and draws none, in whatever steps; leave out --sampler and --steps")
     how = ActSpec(None if sampler is None else sampler_named(sampler), steps)
-    at_once = AT_ONCE
+    parts, clear = -(-number // AT_ONCE), contextlib.nullcontext()
+    at_once = -(-number // parts)  # no more than asked for, as rewards are
     if guide is None or guide.kind == "none":
         # a population is not drawn from but read, from its best on: all at once, or every part would be the same
-        at_once = number if isinstance(source.config.agent, SearchConfig) else AT_ONCE
+        parts, at_once = (1, number) if isinstance(source.config.agent, SearchConfig) else (parts, AT_ONCE)
         program = _as_trained(source, how, at_once)
     else:
         if not isinstance(source.learned, Policy):
             raise ValueError("only diffusion models can be guided; this run is a search")
-        reward = None if oracle is None else guiding(oracle, source)
-        program = _guided(source, how, guide, reward)
+        reward = None if oracle is None else guiding(oracle, source, guide)
+        if isinstance(reward, BlackBox):
+            reward, clear = reward.likeliest, reward.clear_errors()
+        program = _guided(source, how, guide, reward, at_once)
     key = jax.random.key(seed)
-    chunks = [np.asarray(program(jax.random.fold_in(key, i))) for i in range(-(-number // at_once))]
+    with clear:
+        chunks = [np.asarray(program(jax.random.fold_in(key, i))) for i in range(parts)]
     return np.concatenate(chunks)[:number].astype(np.int32)
 
 
-def guiding(oracle: Path, source: Run) -> Differentiable:
-    """A run of role tuning that reads the same letters, or a user's function that can be differentiated."""
+def guiding(oracle: Path, source: Run, guide: Guide) -> Differentiable | BlackBox:
+    """A run of role tuning that reads the same letters, or a user's function; one that can be differentiated, where
+    gradients lead."""
     if ":" in str(oracle) and not oracle.exists():
         function: Any = function_named(str(oracle))
-        if not is_relaxed(function):
+        if not is_relaxed(function) and guide.kind != "smc":
             raise ValueError(
-                f"guidance needs a reward of letters' probabilities, written in JAX and marked `relaxed = True`; "
-                f"{oracle} is of strings (docs/dna.md)"
+                f"guide {guide.kind!r} needs a reward of letters' probabilities, written in JAX and marked `relaxed = "
+                f"True`; {oracle} is of strings, which can weigh the particles of smc (docs/dna.md)"
             )
-        return relaxed(function, source.vocabulary, source.length)
+        return reward_from(function, source.vocabulary, source.length)
     found = run.open_run(oracle)
     letters = found.agent.data.vocabulary.letters if isinstance(found.agent, OracleConfig) else None
     if letters not in (None, source.vocabulary.letters):
@@ -182,7 +189,7 @@ def _as_trained(source: Run, how: ActSpec, number: int) -> Any:
     return lambda key: program(source.learned, key)
 
 
-def _guided(source: Run, how: ActSpec, guide: Guide, reward: Differentiable | None) -> Any:
+def _guided(source: Run, how: ActSpec, guide: Guide, reward: Differentiable | None, number: int) -> Any:
     policy: Policy = source.learned
     trained = policy.schedule
     schedule = Schedule(how.steps or trained.steps, trained.kind, trained.power)
@@ -195,7 +202,7 @@ def _guided(source: Run, how: ActSpec, guide: Guide, reward: Differentiable | No
     if guide.kind != "cfg" and reward is None:
         raise ValueError(f"guide {guide.kind!r} needs an oracle of role tuning; give its run with --oracle")
     asked = (jnp.asarray(guide.strength, jnp.float32), dataclasses.replace(guide, strength=1.0))
-    nothing = _nothing_said(source, AT_ONCE)
+    nothing = _nothing_said(source, number)
     return lambda key: _draw_guided(policy, reward, nothing, key, *asked, schedule, how.sampler or Sampler())
 
 

@@ -13,7 +13,7 @@ from rld2.report.tables import over_seeds
 from rld2.runner import judge, log
 from rld2.runner.chosen import Chosen
 from rld2.runner.designs import draw, opened
-from rld2.sequences.files import write_fasta
+from rld2.sequences.files import read, write_fasta
 from tests.runner.stages import Stages, design
 
 pytestmark = pytest.mark.dna
@@ -112,3 +112,38 @@ def test_a_design_by_a_python_function_goes_on_as_if_it_had_not_stopped(stages: 
     ends = [log.read(folder)[-1] for folder in (whole, half)]
     assert ends[0]["best_reward"] == ends[1]["best_reward"]
     np.testing.assert_array_equal(draw(opened(whole), 20, 0), draw(opened(half), 20, 0))
+
+
+def test_particles_are_weighed_by_a_function_of_strings(
+    cli, stages: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The more, the stronger; each sequence is asked for once, and an error is told as elsewhere."""
+    (tmp_path / "mine.py").write_text(
+        "asked = []\n"
+        "def share_of_g(sequences):\n"
+        "    asked.extend(sequences)\n"
+        "    return [s.count('G') / len(s) for s in sequences]\n"
+        "def broken(sequences):\n"
+        "    raise RuntimeError('no reagents')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import mine  # pyright: ignore[reportMissingImports]
+
+    def led(reward: str, kind: str = "smc") -> Any:
+        arguments = ("--guide", kind, "--strength", 200, "--particles", 4, "--oracle", f"mine:{reward}")
+        return cli("sample", stages.start.pretrained, "--n", 30, "--out", tmp_path / "led.fasta", *arguments)
+
+    code, said, _ = led("share_of_g")
+    assert code == 0
+    assert "asked for 480 rewards" in " ".join(said.split())  # 30 sequences, 4 particles, 4 steps
+    assert 0 < len(mine.asked) == len(set(mine.asked)) <= 480
+    source = opened(stages.start.pretrained)
+    plain = np.mean(share_of_g(source.vocabulary.decode(draw(source, 30, 0))))
+    assert np.mean(share_of_g(source.vocabulary.decode(read(tmp_path / "led.fasta").tokens))) > plain + 0.1
+    for reward, kind, words in (
+        ("broken", "smc", "mine:broken failed: RuntimeError: no reagents"),
+        ("share_of_g", "tds", "can weigh the particles of smc"),
+    ):
+        code, _, err = led(reward, kind)
+        assert code == 2
+        assert words in " ".join(err.split())
