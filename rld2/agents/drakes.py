@@ -40,7 +40,6 @@ class DrakesConfig:
 class DrakesState(NamedTuple):
     policy: Policy
     optimiser: PyTree
-    updates: Int[Array, ""]
     best: Best
 
 
@@ -57,7 +56,7 @@ def make_drakes(config: DrakesConfig, spec: EnvSpec, total_frames: int, pretrain
     def init(key: Key[Array, ""]) -> DrakesState:
         copy = jax.tree.map(jnp.array, pretrained, is_leaf=eqx.is_array)
         best = none_yet(KEPT, action.length, token_type(action))
-        return DrakesState(copy, optimiser.init(eqx.filter(copy, eqx.is_array)), jnp.zeros((), jnp.int32), best)
+        return DrakesState(copy, optimiser.init(eqx.filter(copy, eqx.is_array)), best)
 
     def relaxed_end(
         policy: Policy, observation: Float[Array, "1 c"], key: Key[Array, ""]
@@ -113,7 +112,7 @@ def make_drakes(config: DrakesConfig, spec: EnvSpec, total_frames: int, pretrain
         metrics |= {"best_reward": best.reward[0]}
         share = config.optimiser.share_at(batch.frames, total_frames)
         policy, optimiser_state = apply_gradient(optimiser, state.optimiser, state.policy, gradient, share)
-        return Updated(DrakesState(policy, optimiser_state, state.updates + 1, best), metrics)
+        return Updated(DrakesState(policy, optimiser_state, best), metrics)
 
     return Agent(
         init=init,

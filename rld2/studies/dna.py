@@ -34,7 +34,7 @@ CLAIMS = {
     "dna-steps": "Rewards stay high with far fewer reverse steps than the 200 letters.",
 }
 BUDGETS = (2.0, 1.0, 0.3)  # of forward KL, in nats; the first is the preset's
-STEP_BUDGETS = (0.5, 0.3)  # of the steps that a critic tilts; the presets' are 0.5 (synthetic) and 0.3 (HepG2)
+STEP_BUDGETS = (1.0, 0.5, 0.3)  # of the steps that a critic tilts; the presets' are 0.5 (synthetic) and 1 (HepG2)
 STRENGTHS: dict[Kind, tuple[float, ...]] = {
     "cg": (1.0, 3.0, 10.0, 30.0, 100.0),
     "cfg": (1.0, 3.0),

@@ -216,6 +216,62 @@ def test_drakes_without_an_anchor_learns_the_same_as_with_hardly_any():
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def of_drakes(config: DrakesConfig, updates: int) -> tuple[Policy, Any]:
+    agent = make_drakes(config, domain(8).spec, 10**6, model(), reward)
+    loop = build_dataset(nothing_to_draw(1), agent, updates)
+    state, metrics = loop.advance(loop.init(jnp.stack([key(0)])))
+    return jax.tree.map(lambda x: x[0], state.learner.policy), metrics
+
+
+def test_the_anchor_of_drakes_is_the_kl_of_its_steps_to_the_model_it_began_with():
+    """In one reverse step, from masks alone, it is known; the second of two updates finds what the first left."""
+    once = DrakesConfig(Start(steps=1), anchor=0.1)
+    learned, start = of_drakes(once, 1)[0], model()
+    masks = jnp.full((1, 1, LENGTH), 4)
+
+    def law(policy: Policy) -> jax.Array:
+        logits = policy.predict(policy.torso(jnp.zeros((1, 1))), None)(masks, jnp.ones((1, 1), jnp.int32))
+        return jax.nn.log_softmax(logits[0, 0])
+
+    exact = jnp.sum(jnp.exp(law(learned)) * (law(learned) - law(start)))
+    found = of_drakes(once, 2)[1]["kl_to_pretrained"][0]
+    np.testing.assert_allclose(2 * found, exact, rtol=1e-3)  # a mean with the first, which is 0
+
+
+def test_the_anchor_of_drakes_holds_the_model_where_it_was():
+    loose, tight = (of_drakes(DrakesConfig(optimiser=FAST, anchor=a), 25)[1] for a in (1e-6, 3.0))
+    assert float(tight["kl_to_pretrained"][0]) < 0.3 * float(loose["kl_to_pretrained"][0])
+
+
+def test_forward_kl_weighs_a_step_by_what_it_unmasks():
+    """One chain, and every step of it: the loss is its bound, as the steps that were visited have it."""
+    config = FinetuneConfig(pairs=4, memory=1, batch_size=4, epochs=1, temperature=TemperatureConfig("fixed"))
+    state, metrics = trained(make_finetune(config, domain(1).spec, 10**6, model()), 1, number=1)
+    chain = state.learner.remembered.chain[0]
+    pairs, start = all_pairs(chain.astype(jnp.int32)), model()
+    predict = start.predict(start.torso(jnp.zeros((1, 1))), None)
+    log_mu = jax.nn.log_softmax(predict(pairs.before.reshape(1, -1, LENGTH), pairs.step.reshape(1, -1))[0])
+    clean = jnp.take_along_axis(log_mu, jnp.broadcast_to(chain[:, -1], (4, LENGTH))[..., None].astype(int), -1)[..., 0]
+    abar = jnp.asarray(start.schedule.abar)[pairs.step[0]]
+    exact = -jnp.sum(abar * jnp.sum(jnp.where(pairs.before[0] == 4, clean, 0.0), axis=-1))
+    np.testing.assert_allclose(metrics["policy_loss"][0], exact, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("guide", "calls"),
+    [
+        (Guide("cg"), 16),
+        (Guide("cfg"), 0),
+        (Guide("smc", particles=4, every=5), 4 * 4),
+        (Guide("smc", particles=4), 4 * 16),
+        (Guide("tds", particles=2, every=5), 2 * 16 + 2 * 4),
+    ],
+)
+def test_rewards_of_guidance_are_counted(guide: Guide, calls: int):
+    """Sixteen steps; of one in five, the last among them, there are four."""
+    assert guide.reward_calls(16) == calls
+
+
 @pytest.mark.parametrize("divergence", ["fkl", "rkl"])
 def test_learning_in_pieces_is_learning_at_once(divergence: Any):
     def learned(piece: int) -> Any:
