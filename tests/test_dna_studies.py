@@ -94,7 +94,8 @@ def test_a_frontier_begins_with_the_preset_and_few_particles_ask_for_few_rewards
     for data in ("synthetic", "hepg2"):
         critic = preset(f"dna/{data}/fkl-critic").agent
         assert isinstance(critic, FinetuneConfig)
-        assert critic.critic.budget in dna.STEP_BUDGETS
+        assert critic.critic.budget == dna.STEP_BUDGETS[0]
+        assert critic.anchor == 0.0
     demo = SCALES["demo"]
     few = [method.guide for method in dna.methods_of_table(demo) if "few" in method.name]
     for guide in few:

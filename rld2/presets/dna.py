@@ -35,7 +35,7 @@ def with_critic(start: Start, synthetic: bool) -> FinetuneConfig:
     if synthetic:
         return FinetuneConfig(start, critic=CriticConfig(updates=32), batch_size=16)
     network = dataclasses.replace(CriticConfig().network, filters=64, words=(1, 2, 3, 4, 5))
-    critic = CriticConfig(updates=48, budget=1.0, batch_size=32, network=network)
+    critic = CriticConfig(updates=48, batch_size=32, network=network)
     return FinetuneConfig(start, critic=critic, batch_size=32)
 
 

@@ -34,7 +34,8 @@ CLAIMS = {
     "dna-steps": "Rewards stay high with far fewer reverse steps than the 200 letters.",
 }
 BUDGETS = (2.0, 1.0, 0.3)  # of forward KL, in nats; the first is the preset's
-STEP_BUDGETS = (1.0, 0.5, 0.3)  # of the steps that a critic tilts; the presets' are 0.5 (synthetic) and 1 (HepG2)
+STEP_BUDGETS = (0.5, 0.3)  # of the steps that a critic tilts; the first is the presets'
+STEP_ANCHORS = (0.03, 0.1)  # of forward KL with a critic; the presets have none
 STRENGTHS: dict[Kind, tuple[float, ...]] = {
     "cg": (1.0, 3.0, 10.0, 30.0, 100.0),
     "cfg": (1.0, 3.0),
@@ -74,6 +75,8 @@ def methods_of_table(scale: Scale) -> Iterator[Method]:
     for budget in STEP_BUDGETS:
         changes = {"agent__critic__budget": budget}
         yield Method(f"{OURS_WITH_CRITIC}, budget {budget:g}", "fkl-critic", changes, seen=True)
+    for anchor in STEP_ANCHORS:
+        yield Method(f"{OURS_WITH_CRITIC}, anchor {anchor:g}", "fkl-critic", {"agent__anchor": anchor}, seen=True)
     yield Method("RL-D2 rkl", "rkl", seen=True)
     for name in ("best-of-n", "genetic", "cross-entropy"):
         yield Method(name, name, seen=name == "cross-entropy")
