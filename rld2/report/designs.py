@@ -111,16 +111,17 @@ def _is_ours(name: str) -> bool:
 
 
 def frontier_grid(records: Sequence[Record]) -> Grid:
-    """Every other method beside the frontier of ours: whether ours reaches its reward where it is as likely."""
+    """Every other method beside the frontier of ours: whether ours reaches its reward where it is as likely. New
+    sequences are compared with new ones, the best seen with the best seen."""
     methods = by_method(records)
-    points = {name: _point(own) for name, own in methods.items()}
-    ours = sorted(point for name, point in points.items() if _is_ours(name) and point is not None)
-    best = [max(reward for _, reward in ours[i:]) for i in range(len(ours))]  # what is more likely is as good or better
+    points = {name: point for name, own in methods.items() if (point := _point(own)) is not None}
     rows = []
-    for name, point in points.items():
-        if point is None or not ours or _is_ours(name) or family(name) == "pretrained":
+    for name, (likely, reward) in points.items():
+        seen = SEEN in name
+        ours = sorted(point for own, point in points.items() if _is_ours(own) and (SEEN in own) == seen)
+        if not ours or _is_ours(name) or family(name) == "pretrained":
             continue
-        likely, reward = point
+        best = [max(reward for _, reward in ours[i:]) for i in range(len(ours))]  # what is more likely is as good too
         line = float(np.interp(likely, [x for x, _ in ours], best))  # flat beyond its ends
         said = "more likely than any of ours" if likely > ours[-1][0] else "on or above" if line >= reward else "below"
         calls = sum(record["reward_calls"] for record in methods[name]) / len(methods[name])

@@ -30,7 +30,7 @@ class DataConfig:
     name: Literal["synthetic", "hepg2", "dhs", "file"] = "synthetic"
     path: Path | None = None  # folder of the real data (None: the folder RLD2_DATA names), or the user's own file
     sequence: str = "sequence"  # columns of the user's file
-    score: str | None = None
+    score: str | None = None  # in FASTA files it stands in the headers, "score=..."; None: nothing was measured
     locus: str | None = None  # column that says what belongs together; None: every sequence stands alone
     vocabulary: Vocabulary = field(default=DNA)  # of the user's file
     number: int = 20_000  # of synthetic sequences,

@@ -245,7 +245,9 @@ def write_page(options: ReproduceConfig, folder: Path) -> bool:
     records = _records(options, folder)
     if not records:
         return False
-    command = f"rld2 reproduce {options.study} --scale {options.scale}"
+    seeds = 1 + max(record["seed"] for record in records)
+    said = "" if seeds == SCALES[options.scale].seeds else f" --seeds {seeds}"
+    command = f"rld2 reproduce {options.study} --scale {options.scale}{said}"
     grid = table_grid(records, f"{options.study}, {options.scale}")
     save(tradeoff_figure(records), folder / "tradeoff.png")
     page = [

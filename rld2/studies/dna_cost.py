@@ -189,7 +189,8 @@ def earlier(folder: Path, size: Size) -> tuple[list[Cost], dict[tuple[str, int],
 
 def write_page(folder: Path, scale: str, size: Size, measured: list[Cost], ended: Collection[Race]) -> None:
     grids = [cost_grid(measured, f"dna-cost, {scale}"), *([race_grid(ended)] if ended else [])]
-    made = f"Made by `rld2 reproduce dna-cost --scale {scale}`.\n"
+    seeds = 1 + max((race.seed for race in ended), default=0)
+    made = f"Made by `rld2 reproduce dna-cost --scale {scale} --seeds {seeds}`.\n"
     write_text(folder / "README.md", "\n".join(["# dna-cost\n", made, *map(to_markdown, grids)]))
     record: dict[str, Any] = {"size": size._asdict(), "machine": machine()}
     record["costs"] = [cost._asdict() for cost in measured]

@@ -102,15 +102,16 @@ def test_the_best_seen_are_a_row_of_their_own_family_and_ours_too():
     assert seen_by("drakes kl, anchor 0.1") == "drakes kl (best seen), anchor 0.1"
     assert seen_by("RL-D2 rkl") == "RL-D2 rkl (best seen)"
     ours = [record(f"{OURS}, 1", 1.0, -100.0), record(seen_by(f"{OURS}, 1"), 4.0, -100.0)]
-    grid = frontier_grid([*ours, record(seen_by("a, 1"), 3.0, -102.0)])
+    grid = frontier_grid([*ours, record(seen_by("a, 1"), 3.0, -102.0), record("a, 1", 2.0, -102.0)])
     assert [tuple(cell.text for cell in row)[:4] for row in grid.rows] == [
-        ("a (best seen), 1", "3.00", "4.00", "on or above")
+        ("a (best seen), 1", "3.00", "4.00", "on or above"),
+        ("a, 1", "2.00", "1.00", "below"),  # new ones with new ones
     ]
 
 
 def test_ours_is_forward_kl_with_or_without_a_critic():
     ours = [record(f"{OURS}, 1", 1.0, -100.0), record(f"{OURS_WITH_CRITIC}, 1", 2.0, -100.0)]
-    grid = frontier_grid([*ours, record(seen_by(f"{OURS_WITH_CRITIC}, 1"), 3.0, -102.0), record("a, 1", 2.5, -101.0)])
+    grid = frontier_grid([*ours, record(f"{OURS_WITH_CRITIC}, 2", 3.0, -102.0), record("a, 1", 2.5, -101.0)])
     assert [tuple(cell.text for cell in row)[:4] for row in grid.rows] == [("a, 1", "2.50", "2.50", "on or above")]
 
 
