@@ -35,7 +35,8 @@ AGGREGATE, COMPARE = "report/aggregate.py", "report/compare.py"
 GUIDANCE, PARTICLES, GUIDED = "diffusion/guidance.py", "diffusion/particles.py", "diffusion/test_guidance.py::"
 CRITIC = "agents/test_sequence_critic.py::"
 ORACLE = "agents/test_oracle.py::test_an_oracle_"
-FINETUNE, DESIGN = "agents/finetune.py", "agents/test_sequence_design.py::test_fine_tuning_"
+DESIGNED = "agents/test_sequence_design.py::test_"
+FINETUNE, DESIGN = "agents/finetune.py", f"{DESIGNED}fine_tuning_"
 GRID, IMAGE = (f"networks/test_torso.py::test_the_{kind}_torso" for kind in ("grid", "image"))
 IMAGE_AS_IT_IS = "self.convolutions, x.reshape(-1, *x.shape[-3:])"
 LAW = "diffusion/test_sample.py::test_every_step_has_the_enumerated_law"
@@ -246,6 +247,8 @@ MUTATIONS = [
         "0",
         CRITIC + "test_it_keeps_the_newest",
     ),
+    Mutation(FINETUNE, "multiplicity * abar[pairs.step]", "multiplicity", f"{DESIGNED}forward_kl_weighs"),
+    Mutation("agents/drakes.py", "return config.anchor * away", "return -away", f"{DESIGNED}the_anchor_of_drakes"),
     Mutation(FINETUNE, "[new, old[", "[old[: new.shape[0]], old[", DESIGN + "remembers_the_last_groups"),
     Mutation(PARTICLES, "promise - before", "promise", GUIDED + "test_weights_are_of_the_step_alone"),
     Mutation(
