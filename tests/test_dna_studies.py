@@ -205,9 +205,9 @@ def test_a_race_is_decided_by_the_logs():
     drakes, fkl = lines(30.0, 10.0, 0.0, 5.0, 1.0, 2.0), lines(20.0, 2.0, 1.0, 1.5, 2.5, 3.0)
     won = decided(OURS, "DRAKES", 64, 0, 1.6, drakes, fkl)
     assert won == (OURS, "DRAKES", 64, 0, 1.6, 2.0, 20.0, 40.0, 6.0, 3.0, 8.0)
-    assert won.said.endswith("RL-D2 fkl reached it in 6 s: DRAKES took 3.33 times as long.")
+    assert won.said.endswith("RL-D2 fkl reached it in 6 s: DRAKES took 6.67 times as long.")
     same = decided(OURS, "DRAKES", 64, 0, 2.0, drakes, drakes)
-    assert same.ratio == 1.0
+    assert (same.ratio, same.first_ratio) == (2.0, 1.0)  # its run goes on for as long again
     lost = decided(OURS, "DRAKES", 64, 1, 1.6, drakes, fkl[:2])
     assert "did not reach" in lost.said
 
@@ -218,13 +218,13 @@ def test_a_race_is_decided_by_the_logs():
     assert shown(won, lost, won) == [
         "RL-D2 fkl against DRAKES, N = 64",
         "1.60, 1.60, 1.60",
-        "2.00, 2.00, 2.00",
-        "40",
+        "40, 40, 40",
         "20, 20, 20",
         "6, > 4, 6",
+        "6.67",
         "3.33",
     ]
-    assert shown(won, lost._replace(given=80.0))[-1] == "< 0.25"
+    assert shown(won, lost._replace(given=80.0))[-2:] == ["< 0.50", "< 0.25"]
 
 
 @pytest.mark.dna
@@ -232,6 +232,7 @@ def test_costs_and_races_from_their_stages_to_their_page(study: Path, monkeypatc
     monkeypatch.setitem(SCALES, "demo", TINY)
     monkeypatch.setattr(dna_races, "LINES", 2)
     monkeypatch.setitem(dna_cost.SIZES, "demo", dna_cost.Size(20, 16, 4, 1, (3,), (3,), 64, 1))
+    (study / "results.json").unlink(missing_ok=True)  # of the other study in this folder, for its stages
     assert dna.reproduce(ReproduceConfig("dna-cost", "demo", out=study), Console(file=io.StringIO(), width=200))
     record = json.loads((study / "results.json").read_text())
     methods = (OURS, OURS_WITH_CRITIC, THEIRS)
@@ -254,15 +255,19 @@ def test_races_that_nobody_knows_are_refused_with_the_names_of_all(tmp_path: Pat
         dna.reproduce(ReproduceConfig("dna-cost", "demo", out=tmp_path, only="smc"), Console(file=io.StringIO()))
 
 
-def test_costs_of_other_sizes_machines_or_versions_are_measured_again(tmp_path: Path):
+def test_costs_of_other_sizes_machines_or_versions_are_kept_apart(tmp_path: Path):
     size, cost = dna_cost.SIZES["demo"], Cost(OURS, 8, 1.0, 1.0)
     raced = dna_races.Race(OURS, "DRAKES", 8, 0, 1.0, 1.0, 2.0, 3.0, 1.0, 2.0, 4.0)
     dna_cost.write_page(tmp_path, "demo", size, [cost, cost._replace(method=THEIRS)], [raced])
     assert dna_cost.earlier(tmp_path, size)[0][0] == cost
     assert dna_cost.earlier(tmp_path, size)[1] == {(raced.title, 0): raced}
-    assert dna_cost.earlier(tmp_path, size._replace(batch=7)) == ([], {})
+    assert dna_cost.earlier(tmp_path, size._replace(races=(8,)))[0][0] == cost
+    assert dna_cost.earlier(tmp_path / "nothing", size) == ([], {})
+    with pytest.raises(ValueError, match=r"was measured on another machine .*; move it away, or choose another --out"):
+        dna_cost.earlier(tmp_path, size._replace(batch=7))
     path = tmp_path / "results.json"
     record = json.loads(path.read_text())
     for change in ({"machine": {}}, {"races": [{"rival": "DRAKES"}]}):
         path.write_text(json.dumps(record | change))
-        assert dna_cost.earlier(tmp_path, size) == ([], {})
+        with pytest.raises(ValueError, match="was measured on another machine"):
+            dna_cost.earlier(tmp_path, size)

@@ -174,15 +174,18 @@ def reproduce(options: ReproduceConfig, console: Console) -> bool:
 
 
 def earlier(folder: Path, size: Size) -> tuple[list[Cost], dict[tuple[str, int], Race]]:
-    """What this machine has measured already; nothing where sizes have changed."""
+    """What this machine has measured already. Other numbers of steps may be added to it."""
     path = folder / "results.json"
-    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    now, then = json.loads(json.dumps(size._asdict())), record.get("size", {})
-    own = ("length", "batch", "width", "layers", "calls", "repeats")  # other numbers of steps may be added
-    if record.get("machine") != machine() or any(then.get(name) != now[name] for name in own):
+    if not path.is_file():
         return [], {}
-    if any(set(race) != set(Race._fields) for race in record["races"]):  # of another version
-        return [], {}
+    record, now = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(size._asdict()))
+    sizes = ("length", "batch", "width", "layers", "calls", "repeats")
+    same = record.get("machine") == machine() and all(record.get("size", {}).get(n) == now[n] for n in sizes)
+    if not same or any(set(race) != set(Race._fields) for race in record["races"]):
+        raise ValueError(
+            f"{path} was measured on another machine (or with other cores, sizes, or another version), and numbers of "
+            f"both cannot be compared; move it away, or choose another --out"
+        )
     races = [Race(**race) for race in record["races"]]
     return [Cost(**cost) for cost in record["costs"]], {(race.title, race.seed): race for race in races}
 

@@ -3,8 +3,7 @@ oracle and reverse steps."""
 
 import dataclasses
 import functools
-import statistics
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,9 +49,18 @@ class Race(NamedTuple):
         return title(self.racer, self.rival, self.steps)
 
     @property
+    def ours(self) -> float:
+        return self.given if self.rld2 is None else self.rld2
+
+    @property
     def ratio(self) -> float:
-        """DRAKES's time by ours; if ours never got there, the ratio is less than this one."""
-        return self.drakes / (self.given if self.rld2 is None else self.rld2)
+        """DRAKES's run by our time; if ours never got there, the ratio is less than this one."""
+        return self.whole / self.ours
+
+    @property
+    def first_ratio(self) -> float:
+        """The same of the first time at which DRAKES's groups had what they end with, be it for a moment."""
+        return self.drakes / self.ours
 
     @property
     def said(self) -> str:
@@ -61,7 +69,7 @@ class Race(NamedTuple):
         else:
             end = f"{self.racer} reached it in {self.rld2:.0f} s: {self.rival} took {self.ratio:.2f} times as long."
         begin = f"{self.rival}, N = {self.steps}, seed {self.seed}"
-        return f"{begin}: final median reward {self.reward:.3f}, learned in {self.drakes:.0f} s. {end}"
+        return f"{begin}: final median reward {self.reward:.3f} after {self.whole:.0f} s. {end}"
 
 
 def title(racer: str, rival: str, steps: int) -> str:
@@ -127,25 +135,30 @@ def race_grid(ended: Collection[Race]) -> Grid:
     rows = []
     for name in dict.fromkeys(race.title for race in ended):
         races = [race for race in ended if race.title == name]
-        middle = sorted(races, key=lambda race: race.ratio)[(len(races) - 1) // 2]  # a race: it may be a bound
         ours = [f"{race.rld2:.0f}" if race.rld2 is not None else f"> {race.given:.0f}" for race in races]
         rows.append(
             (
                 Cell(name),
                 Cell(", ".join(f"{race.reward:.2f}" for race in races)),
-                Cell(", ".join(f"{race.relaxed:.2f}" for race in races)),
-                Cell(f"{statistics.median(race.whole for race in races):.0f}"),
+                Cell(", ".join(f"{race.whole:.0f}" for race in races)),
                 Cell(", ".join(f"{race.drakes:.0f}" for race in races)),
                 Cell(", ".join(ours)),
-                Cell(("< " if middle.rld2 is None else "") + f"{middle.ratio:.2f}"),
+                Cell(_middle(races, lambda race: race.ratio)),
+                Cell(_middle(races, lambda race: race.first_ratio)),
             )
         )
-    header = ("race", "DRAKES's final reward", "as it learns", "its run, s", "its time, s", "RL-D2's, s", "ratio")
+    header = ("race", "DRAKES's final reward", "its run, s", "first there, s", "RL-D2's, s", "ratio", "to first there")
     notes = (
-        "A number for each seed; the seconds of the rival's run and the ratio are medians (of two, the lower ratio).",
+        "A number for each seed; ratios are medians over seeds (of two, the lower one).",
         f"Final reward: the median of {DRAWN} sequences that DRAKES's last model draws. RL-D2's time: the first at "
-        f"which a group of its own has that; >: none had it in so many seconds.",
-        "As it learns: of the relaxed sequences of its last quarter. Its time: the first at which a group has that.",
-        "Rewards are the tuning oracle's. Ratio: DRAKES's time by RL-D2's.",
+        f"which a group of its own has that; >: none had it in so many seconds. Ratio: DRAKES's run by RL-D2's time.",
+        "First there: when DRAKES's groups first had what those of its last quarter have, if only for a moment.",
+        "Rewards are the tuning oracle's, in DRAKES's groups of relaxed sequences.",
     )
     return Grid("Time to DRAKES's final median reward", header, tuple(rows), notes)
+
+
+def _middle(races: Sequence[Race], ratio: Callable[[Race], float]) -> str:
+    """The median; it may be a bound."""
+    middle = sorted(races, key=ratio)[(len(races) - 1) // 2]
+    return ("< " if middle.rld2 is None else "") + f"{ratio(middle):.2f}"
