@@ -61,10 +61,6 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
         finetune = FinetuneConfig(start, optimiser=slower, anchor=0.1, epochs=8)
     reverse = FinetuneConfig(start, "rkl", temperature=TemperatureConfig(budget=0.5), anchor=0.01, epochs=8)
     critic = with_critic(start, synthetic)
-    backward, groups = DrakesConfig(start, anchor=0.03), {}
-    if not synthetic:  # faster, it ends in one sequence (docs/dna-findings.md)
-        rate = OptimiserConfig(1e-3, max_gradient_norm=1.0)
-        backward, groups = DrakesConfig(start, rate, anchor=0.03), {"drakes-kl": 32}
     # an oracle of real data starts as good as it gets (docs/dna-findings.md): one batch makes it a run like any other
     seen, learned = (200_000, 100_000) if synthetic else (600_000, 64)
     rate = OptimiserConfig(3e-4, max_gradient_norm=1.0)
@@ -80,7 +76,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
         "fkl-critic": (critic, 12_800, 1_280),
         "rkl": (reverse, 12_800, 1_280),
         "drakes": (DrakesConfig(start), 12_800, 1_280),
-        "drakes-kl": (backward, 12_800, 1_280),
+        "drakes-kl": (DrakesConfig(start, anchor=0.03), 12_800, 1_280),
         "best-of-n": (SearchConfig(start, "best-of-n"), 12_800, 1_280),
         "genetic": (SearchConfig(start, "genetic"), 12_800, 1_280),
         "cross-entropy": (SearchConfig(start, "cross-entropy"), 12_800, 1_280),
@@ -91,7 +87,7 @@ def presets_of(name: Literal["synthetic", "hepg2"]) -> dict[str, TrainConfig]:
     return {
         f"dna/{name}/{stage}": TrainConfig(
             name=f"dna/{name}/{stage}",
-            domain=DomainConfig(f"dna/{name}", num_envs=groups.get(stage, 128), discount=1.0),
+            domain=DomainConfig(f"dna/{name}", num_envs=128, discount=1.0),
             agent=agent,
             frames=frames,
             log_frames=log_frames,
