@@ -24,7 +24,7 @@ from rld2.sequences.data import FOLDER_VARIABLE, DataConfig, pretraining_sequenc
 from rld2.sequences.files import read
 from rld2.sequences.kmers import correlation, word_counts
 from rld2.sequences.vocabulary import Vocabulary
-from tests.runner.stages import DATA, Stages, design, small
+from tests.runner.stages import DATA, MODEL, Stages, design, small
 
 
 @pytest.mark.parametrize("name", sorted(n for n in PRESETS if n.startswith("dna/")))
