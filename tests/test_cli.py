@@ -199,7 +199,7 @@ def test_train_evaluate_export_replay(cli, tmp_path: Path):
 
     said = cli("evaluate", str(folder), "--best")
     assert said.code == 2
-    assert "--best is for designs of sequences" in said.err
+    assert "--best and --file are for runs of sequences" in said.err
 
     said = cli("export", str(folder), "--index", "1")
     assert said.code == 0, said.err
