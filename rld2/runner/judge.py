@@ -22,7 +22,7 @@ from rld2.report.tables import over_seeds
 from rld2.runner import checkpoint, log, run
 from rld2.runner.chosen import Chosen
 from rld2.runner.config import TrainConfig
-from rld2.runner.designs import Run, holding, opened, opened_seeds
+from rld2.runner.designs import Run, best_of, holding, opened, opened_seeds
 from rld2.runner.judge_model import Row, judge_model, likelihoods, row
 from rld2.runner.sequences import DESIGNS, own_reward
 from rld2.runner.train import Trained
@@ -68,6 +68,8 @@ def judge_run(source: Run, which: Chosen) -> list[Row]:
     if isinstance(agent, OracleConfig):
         if which.file is not None:
             raise ValueError(f"{source.config.name} is an oracle; a file is judged by a design's run, which names it")
+        if which.best:
+            best_of(source, which.number)  # it has none, and says so
         if isinstance(source.learned, Classifier):
             return _judge_classifier(agent.data, source.learned)
         r = _oracle_correlation(agent, source.learned)
